@@ -1,0 +1,87 @@
+"""What an operator's folder declares once and everything else reads."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+
+from kernelyard.core.workload import Mode, Workload
+
+
+class Backend(str, Enum):
+    """The ways an operator is written, in the ladder's order."""
+
+    EAGER = "eager"
+    TORCHSCRIPT = "torchscript"
+    COMPILE = "compile"
+    TRITON = "triton"
+    CUDA = "cuda"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The least a workload must do: each input read once, each output written once."""
+
+    read_bytes: int
+    write_bytes: int
+    operations: int
+    """Floating-point operations; a multiply-add counts as two."""
+    matrix: bool = False
+    """True where the operations are matrix products, whose ceiling is the tensor cores'."""
+
+    @property
+    def bytes(self) -> int:
+        return self.read_bytes + self.write_bytes
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far from float64 an answer may be, in multiples of the honest eager answer's own error in the same dtype.
+
+    Two figures, because each is blind where the other sees. The normwise one (largest absolute error, root mean
+    square error) is blind to small elements beside a large one; the elementwise one (largest relative error) is
+    blind where cancellation makes the honest answer's own relative error large.
+    """
+
+    normwise: float = 8.0
+    """Room for another order of summation and for fast exponentials; TF32 in place of fp32 is off by 1000."""
+    elementwise: float = 64.0
+    """exp2(x*log2(e)) loses about |x| ulp on an element of size exp(-|x|), so fp32 elements of 1e-20 are 50 ulp off."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The sizes that `bench` times for one dtype: an x axis and the workload at each of its values."""
+
+    x_name: str
+    x_label: str
+    points: tuple[tuple[int, Workload], ...]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of the library. Its backends are the files beside its definition."""
+
+    name: str
+    summary: str
+    """One line for `kernelyard list`."""
+    make_inputs: Callable[[Workload, torch.device], dict[str, Any]]
+    """Keyword arguments of the call, made from the workload's seed on the device; tensors are leaves without grad."""
+    reference: Callable[..., torch.Tensor]
+    """The definition in plain torch; called with float64 tensors it is the ground truth."""
+    cost: Callable[[Workload, Mode], Cost]
+    differentiable: tuple[str, ...]
+    """Names of the arguments that get gradients."""
+    workloads: tuple[Workload, ...]
+    """The grid that `check` proves on every device; small enough for Triton's interpreter."""
+    gpu_workloads: tuple[Workload, ...]
+    """What `check` adds on a GPU: long rows, many rows."""
+    sweep: Callable[[str, str], Sweep]
+    """The sweep of `bench` for (dtype, device type)."""
+    ladder: Callable[[str], Workload]
+    """The workload of `ladder` for a device type."""
+    workload_of: Callable[[tuple[int, ...], str], Workload]
+    """The workload for a shape and dtype given by the user; raises UsageError for a shape it does not take."""
+    tolerance: Tolerance = Tolerance()
