@@ -1,0 +1,204 @@
+"""The judge's record of one solution on one problem. Its validators hold what a verdict may claim."""
+
+import math
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict, computed_field, field_validator, model_validator
+
+from kernelyard.core.environment import Environment
+
+
+class Status(str, Enum):
+    """How it ended. A candidate's crash is a verdict; a machine's crash is `infra_error`, to be tried again."""
+
+    PASSED = "passed"
+    COMPILE_ERROR = "compile_error"
+    LOAD_ERROR = "load_error"
+    INCORRECT_SHAPE = "incorrect_shape"
+    INCORRECT_DTYPE = "incorrect_dtype"
+    INCORRECT_VALUE = "incorrect_value"
+    NONDETERMINISTIC = "nondeterministic"
+    INPUT_MUTATED = "input_mutated"
+    RUNTIME_ERROR = "runtime_error"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    REJECTED = "rejected"
+    INFRA_ERROR = "infra_error"
+    INVALID_PROBLEM = "invalid_problem"
+
+
+class Phase(str, Enum):
+    """Where in the protocol a verdict was reached."""
+
+    START = "start"
+    LOAD = "load"
+    CHECK = "check"
+    TIME = "time"
+
+
+class Record(BaseModel):
+    """Base of what is stored: immutable, and no unknown field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Timing(Record):
+    """Times of one call in milliseconds, every sample kept."""
+
+    samples_ms: tuple[float, ...]
+    timer: str
+    """The clock: `cuda_event`, `host`."""
+    cache: str
+    """`cold` when the last-level cache was flushed before each call, `warm` when not."""
+
+    @field_validator("samples_ms")
+    @classmethod
+    def _real(cls, samples: tuple[float, ...]) -> tuple[float, ...]:
+        if not samples or not all(math.isfinite(sample) and sample > 0 for sample in samples):
+            raise ValueError("a timing needs samples, each finite and above 0")
+        return samples
+
+    def quantile(self, fraction: float) -> float:
+        """The sample at `fraction` of the sorted samples, linearly interpolated."""
+        ordered = sorted(self.samples_ms)
+        place = fraction * (len(ordered) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def p50_ms(self) -> float:
+        return self.quantile(0.5)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def p20_ms(self) -> float:
+        return self.quantile(0.2)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def p80_ms(self) -> float:
+        return self.quantile(0.8)
+
+
+class ErrorFigures(Record):
+    """Distance of one output from the float64 reference, beside the honest same-dtype answer's own distance.
+
+    A figure is null where a non-finite value makes it meaningless.
+    """
+
+    output: str
+    max_abs: float | None
+    honest_max_abs: float
+    rms: float | None
+    honest_rms: float
+    max_rel: float | None
+    honest_max_rel: float
+    over_honest: float | None
+    """The normwise error as a multiple of the honest one (or of half an ulp of the dtype, whichever is larger)."""
+    allowed: float
+    """The multiple that the problem allows."""
+    mismatched: int
+    elements: int
+
+    @field_validator("max_abs", "rms", "max_rel", "over_honest", mode="before")
+    @classmethod
+    def _null_not_nan(cls, value: float | None) -> float | None:
+        return None if value is None or not math.isfinite(value) else value
+
+
+class Floor(Record):
+    """The speed of light of a workload: its least bytes and operations over ceilings measured in the same run."""
+
+    bytes: int
+    operations: int
+    bound: str
+    """`memory` or `compute`: which of the two terms is larger."""
+    floor_ms: float
+    copy_gbps: float
+    """Measured: bytes read plus bytes written by a large copy, in 1e9 bytes a second."""
+    tflops: float | None
+    """Measured: a large matrix product in the workload's dtype; null where the workload has no matrix product."""
+    datasheet_gbps: float | None
+    impossible_ms: float
+    """No honest call is faster, cache effects and the most optimistic ceilings included."""
+
+
+class Flag(Record):
+    """Something a reader of the verdict should know, with the evidence for it."""
+
+    name: str
+    evidence: str
+
+
+class SandboxRecord(Record):
+    """Which isolation the solution ran in."""
+
+    kind: str
+    layers: tuple[str, ...] = ()
+
+
+class Verdict(Record):
+    """One solution, one problem, one device."""
+
+    status: Status
+    phase: Phase | None = None
+    """Where it ended; null for a pass."""
+    message: str = ""
+    """One line for a reader."""
+    problem: str
+    problem_sha256: str
+    solution: str
+    solution_sha256: str
+    dtype: str
+    trials: int = 0
+    """Fresh secret inputs that were answered and compared."""
+    timed_outputs_checked: int = 0
+    """Outputs of timed calls, chosen by the judge after the calls, that were compared."""
+    weights: str | None = None
+    """How the solution got the reference's weights: `state_dict`, `seed` or `none`."""
+    errors: tuple[ErrorFigures, ...] = ()
+    baseline: Timing | None = None
+    time: Timing | None = None
+    speedup: float | None = None
+    """Geometric mean over the rounds of baseline time over solution time."""
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    """Ends of the 95 % interval of `speedup`."""
+    floor: Floor | None = None
+    percent_of_floor: float | None = None
+    """100 x floor over the solution's median time: 100 is the speed of light."""
+    flags: tuple[Flag, ...] = ()
+    sandbox: SandboxRecord
+    environment: Environment
+
+    @model_validator(mode="after")
+    def _honest(self) -> "Verdict":
+        measured = (self.baseline, self.time, self.speedup, self.speedup_low, self.speedup_high, self.percent_of_floor)
+        if self.status is not Status.PASSED and any(value is not None for value in measured):
+            raise ValueError(f"no time without a pass, but status is {self.status.value}")
+        if self.status is Status.PASSED:
+            if self.trials < 2 or not self.errors:
+                raise ValueError("no pass without the full protocol: two trials and their errors at least")
+            if any(figures.mismatched or figures.over_honest is None for figures in self.errors):
+                raise ValueError("no pass with a mismatched element")
+            if self.time is not None and not self.timed_outputs_checked:
+                raise ValueError("no time without a checked output of a timed call")
+        if (self.speedup is None) != (self.time is None) or (self.time is None) != (self.baseline is None):
+            raise ValueError("baseline, time and speedup come together or not at all")
+        if self.time is not None and self.baseline is not None:
+            if (self.time.timer, self.time.cache) != (self.baseline.timer, self.baseline.cache):
+                raise ValueError("baseline and solution were timed by unlike methods")
+            if self.floor is not None and self.time.p50_ms < self.floor.impossible_ms:
+                raise ValueError("a time under the floor is never a pass")
+        if self.status is Status.TIMEOUT and self.phase is None:
+            raise ValueError("a timeout names its phase")
+        return self
+
+    @property
+    def worst_error(self) -> ErrorFigures | None:
+        """The output whose error is the largest multiple of the honest one."""
+        known = [figures for figures in self.errors if figures.over_honest is not None]
+        return max(known, key=lambda figures: figures.over_honest or 0.0) if known else None

@@ -1,0 +1,1 @@
+"""Proof, time and floor; knows no operator by name."""
