@@ -1,0 +1,203 @@
+"""The benchmark ledger: a CSV of measurements that is added to, whole rows at a time, and never loses one."""
+
+import csv
+import fcntl
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Record
+
+
+class BenchRow(Record):
+    """One number of one backend at one size. The fields, in this order, are the columns of the CSV."""
+
+    kernel_name: str
+    kernel_provider: str
+    """The backend, or the foreign library, that was measured."""
+    kernel_operation_mode: str
+    metric_name: str
+    """`speed` or `memory`."""
+    metric_unit: str
+    """`ms` for speed, `MB` (1e6 bytes) for memory."""
+    x_name: str
+    x_label: str
+    x_value: int
+    y_value_50: float
+    y_value_20: float
+    y_value_80: float
+    extra_benchmark_config_str: str
+    """JSON with sorted keys, made by `config_text`."""
+    gpu_name: str
+    timestamp: str
+    """UTC, ISO 8601."""
+    timer: str | None
+    """The clock of a speed; null for memory."""
+    cache: str | None
+    """`cold` or `warm`: whether the last-level cache was flushed before each call; null for memory."""
+    bytes: int
+    """The least bytes the call must move (speed), or must allocate (memory)."""
+    copy_gbps: float | None
+    """Speed only: a copy of equal bytes, timed between the backends' calls, in 1e9 bytes a second."""
+    floor_ms: float | None
+    """Speed only: the least time, from bytes and operations over the ceilings measured in the same run."""
+    percent_of_floor: float | None
+    """Speed only: 100 x `floor_ms` over the median; 100 is the speed of light."""
+    datasheet_gbps: float | None
+    """The device's memory bandwidth on paper, where it is known."""
+    torch_version: str
+    triton_version: str | None
+    cuda_version: str | None
+    driver: str | None
+    kernelyard_version: str
+    commit: str | None
+
+
+COLUMNS = tuple(BenchRow.model_fields)
+SEED_COLUMNS = COLUMNS[:14]
+"""What older ledgers hold; `plot` reads those too."""
+KEY = (
+    "kernel_name",
+    "kernel_provider",
+    "kernel_operation_mode",
+    "metric_name",
+    "x_name",
+    "x_value",
+    "extra_benchmark_config_str",
+    "gpu_name",
+)
+"""What makes two rows measurements of the same thing."""
+NUMBERS = dict.fromkeys(("x_value", "y_value_50", "y_value_20", "y_value_80"), "float64")
+
+
+def config_text(dtype: str, **options: Any) -> str:
+    """What was held fixed over a sweep, as JSON with sorted keys: `{"dtype": "torch.bfloat16"}`."""
+    return json.dumps({"dtype": f"torch.{dtype}", **options}, sort_keys=True)
+
+
+def append(path: Path, rows: Sequence[BenchRow], *, overwrite: bool = False) -> None:
+    """Adds rows to the CSV at `path`, creating it; with `overwrite`, older rows of the same keys go.
+
+    A reader sees the file before or after, never between, and two writers at once both keep their rows.
+    Raises UsageError where the file has other columns.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _directory_lock(path.parent):
+        kept = _existing_text(path)
+        if overwrite:
+            kept = _without(kept, {_key(row.model_dump()) for row in rows})
+        _replace(path, kept + _csv_text([row.model_dump() for row in rows]))
+
+
+def require_ledger(path: Path) -> None:
+    """Raises UsageError where `append` would: before an hour of measuring, not after it."""
+    _existing_text(path)
+
+
+def read(path: Path) -> pd.DataFrame:
+    """All rows of the CSV at `path`, oldest first; columns that an older ledger lacks are filled with nulls.
+
+    Raises UsageError where there is no such file, or it is no ledger.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; `kernelyard bench` writes one")
+    text = path.read_text()
+    header = _header(text)
+    if header not in (COLUMNS, SEED_COLUMNS):
+        raise _foreign(path, header)
+    try:
+        frame = pd.read_csv(io.StringIO(text)).reindex(columns=list(COLUMNS)).astype(NUMBERS)
+    except ValueError as error:
+        raise UsageError(f"{path}: not a whole ledger: {str(error).splitlines()[0]}") from None
+    broken = frame[list(SEED_COLUMNS)].isna().any(axis="columns")
+    if broken.any():
+        raise UsageError(
+            f"{path}: not a whole ledger: data row {broken.argmax() + 1} lacks one of its first 14 values"
+        )
+    return frame
+
+
+def latest(frame: pd.DataFrame) -> pd.DataFrame:
+    """The newest row of each key, by timestamp and then by place in the file."""
+    when = pd.to_datetime(frame["timestamp"], format="ISO8601", utc=True, errors="coerce")
+    in_order = frame.loc[when.sort_values(kind="stable", na_position="first").index]
+    return in_order.drop_duplicates(subset=list(KEY), keep="last").sort_index()
+
+
+@contextmanager
+def _directory_lock(directory: Path) -> Iterator[None]:
+    """Holds the directory itself locked, so that no lock file is left among the results."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _existing_text(path: Path) -> str:
+    """The file's text, ready to be added to; only the header where there is no file yet."""
+    text = path.read_text() if path.exists() else ""
+    if not text:
+        return ",".join(COLUMNS) + "\n"
+    if _header(text) != COLUMNS:
+        raise _foreign(path, _header(text))
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _header(text: str) -> tuple[str, ...]:
+    return tuple(next(csv.reader(io.StringIO(text)), []))
+
+
+def _foreign(path: Path, header: tuple[str, ...]) -> UsageError:
+    if header == SEED_COLUMNS:
+        return UsageError(
+            f"{path}: an older ledger of 14 columns, which can be plotted but not added to: use another --csv"
+        )
+    missing = [name for name in COLUMNS if name not in header]
+    extra = [name for name in header if name not in COLUMNS]
+    found = "; ".join(
+        [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(map(repr, extra))}"] * bool(extra)
+    )
+    return UsageError(
+        f"{path}: not a ledger: {found or 'columns out of order'}; expected {','.join(COLUMNS)}"
+    )
+
+
+def _csv_text(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    csv.DictWriter(text, COLUMNS, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _key(row: dict[str, Any]) -> tuple[object, ...]:
+    return tuple(float(row[name]) if name == "x_value" else str(row[name]) for name in KEY)
+
+
+def _without(text: str, keys: set[tuple[object, ...]]) -> str:
+    rows = [row for row in csv.DictReader(io.StringIO(text)) if _key(row) not in keys]
+    return ",".join(COLUMNS) + "\n" + _csv_text(rows)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a new file beside the old one and puts it in its place in one step."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes a file for its owner alone; the ledger is shared like any other file of the checkout.
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
