@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,17 +39,31 @@ class Cost:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far from float64 an answer may be, in multiples of the honest eager answer's own error in the same dtype.
+    """How far from float64 an answer may be, measured by the honest eager answer's own error in the same dtype.
 
-    Two figures, because each is blind where the other sees. The normwise one (largest absolute error, root mean
-    square error) is blind to small elements beside a large one; the elementwise one (largest relative error) is
-    blind where cancellation makes the honest answer's own relative error large.
+    Three figures, because each is blind where another sees: the largest absolute error and the root mean square are
+    blind to small elements beside a large one; the largest relative error is blind where cancellation makes the
+    honest answer's own relative error large.
     """
 
-    normwise: float = 8.0
-    """Room for another order of summation and for fast exponentials; TF32 in place of fp32 is off by 1000."""
-    elementwise: float = 64.0
-    """exp2(x*log2(e)) loses about |x| ulp on an element of size exp(-|x|), so fp32 elements of 1e-20 are 50 ulp off."""
+    multiple: float = 8.0
+    """Allowed multiple of the honest error (of half an ulp of the dtype where the honest answer is luckier than
+    that). Room for another order of summation; TF32 in place of fp32 is off by about 1000."""
+    fp32_ulps: float = 64.0
+    """Relative error always allowed, in ulps of fp32, the precision of the arithmetic: exp2(x * log2 e) loses about
+    |x| ulps on an element of size exp(-|x|), which no same-dtype ruler shows."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One backend of an operator, ready to be called."""
+
+    backend: str
+    call: Callable[..., torch.Tensor]
+    """Takes the operator's arguments by name; differentiable in those that the operator names."""
+    refusal: Callable[..., str | None]
+    """With the same arguments: why this backend does not take them here, or None if it does."""
+    source_files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)

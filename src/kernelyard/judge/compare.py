@@ -1,0 +1,176 @@
+"""How far an answer is from float64, by the honest answer's own distance."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.verdict import ErrorFigures, Status
+
+# Relative errors are taken over |reference| + TINY: below it fp32 arithmetic flushes to zero, which is no error of
+# any use (smallest normal of fp32 over its eps: 1.2e-38 / 1.2e-7).
+TINY = 1e-31
+# Elements compared at a time: 2**26 float64 temporaries are 0.5 GiB each, so that outputs of 6 GB fit beside them.
+CHUNK = 1 << 26
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output held against the reference."""
+
+    status: Status
+    message: str
+    """One line; empty for a pass."""
+    report: str = ""
+    """How many elements differ, the worst, and the first five; empty for a pass."""
+    figures: ErrorFigures | None = None
+    """None where shape or dtype already differ."""
+
+    @property
+    def passed(self) -> bool:
+        return self.status is Status.PASSED
+
+
+@dataclass
+class _Distance:
+    """Largest absolute and relative error, and the sum of squares, gathered chunk by chunk."""
+
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    squares: float = 0.0
+    finite: bool = True
+
+    def add(self, error: Tensor, magnitude: Tensor) -> None:
+        if not error.numel():
+            return
+        self.max_abs = max(self.max_abs, error.max().item())
+        self.max_rel = max(self.max_rel, (error / (magnitude + TINY)).max().item())
+        self.squares += error.square().sum().item()
+
+    def rms(self, count: int) -> float:
+        return (self.squares / max(count, 1)) ** 0.5
+
+
+def compare(
+    name: str,
+    got: Tensor,
+    reference: Tensor,
+    honest: Tensor,
+    tolerance: Tolerance,
+    *,
+    allow_nonfinite: bool = False,
+) -> Comparison:
+    """Hold `got` against the float64 `reference`, with `honest` (eager, same dtype) as the ruler.
+
+    A non-finite element of the reference fails unless `allow_nonfinite`; then it has to be met exactly.
+    """
+    if got.shape != honest.shape:
+        line = f"{name}: shape {tuple(got.shape)}, expected {tuple(honest.shape)}"
+        return Comparison(Status.INCORRECT_SHAPE, line, line)
+    if got.dtype != honest.dtype:
+        line = f"{name}: dtype {_plain(got.dtype)}, expected {_plain(honest.dtype)}"
+        return Comparison(Status.INCORRECT_DTYPE, line, line)
+
+    flat = [tensor.detach().reshape(-1) for tensor in (got, honest, reference)]
+    count = flat[0].numel()
+    ours, ruler = _Distance(), _Distance()
+    largest, squares, bad_kind = 0.0, 0.0, 0
+    for _, g, h, r in _chunks(*flat):
+        expected_finite = torch.isfinite(r)
+        meets = torch.where(expected_finite, torch.isfinite(g), _same_kind(g, r) if allow_nonfinite else False)
+        bad_kind += int((~meets).sum())
+        if not (keep := expected_finite & torch.isfinite(g) & torch.isfinite(h)).all():
+            g, h, r = g[keep], h[keep], r[keep]
+        magnitude = r.abs()
+        if magnitude.numel():
+            largest = max(largest, magnitude.max().item())
+            squares += magnitude.square().sum().item()
+        ours.add((g - r).abs(), magnitude)
+        ruler.add((h - r).abs(), magnitude)
+
+    half_ulp = torch.finfo(got.dtype).eps / 2 if got.dtype.is_floating_point else 0.0
+    scale = (squares / max(count, 1)) ** 0.5
+    unit_abs = max(ruler.max_abs, half_ulp * largest)
+    unit_rms = max(ruler.rms(count), half_ulp * scale)
+    allowed_abs = tolerance.multiple * unit_abs
+    allowed_rms = tolerance.multiple * unit_rms
+    allowed_rel = tolerance.multiple * max(ruler.max_rel, half_ulp) + tolerance.fp32_ulps * torch.finfo(torch.float32).eps
+    rms_fails = ours.rms(count) > allowed_rms
+    limit = min(allowed_abs, allowed_rms) if rms_fails else allowed_abs
+
+    mismatched, shown, worst = bad_kind, "", 0.0
+    if bad_kind or rms_fails or ours.max_abs > allowed_abs or ours.max_rel > allowed_rel:
+        mismatched, shown, worst = _mismatches(flat, got.shape, limit, allowed_rel, allow_nonfinite)
+    figures = ErrorFigures(
+        output=name,
+        max_abs=float("nan") if bad_kind else ours.max_abs,
+        honest_max_abs=ruler.max_abs,
+        rms=float("nan") if bad_kind else ours.rms(count),
+        honest_rms=ruler.rms(count),
+        max_rel=float("nan") if bad_kind else ours.max_rel,
+        honest_max_rel=ruler.max_rel,
+        over_honest=float("nan") if bad_kind else max(_over(ours.max_abs, unit_abs), _over(ours.rms(count), unit_rms)),
+        allowed=tolerance.multiple,
+        mismatched=mismatched,
+        elements=count,
+    )
+    if not mismatched:
+        return Comparison(Status.PASSED, "", figures=figures)
+    line = f"{name}: {mismatched} of {count} elements differ ({100 * mismatched / count:.3g} %), worst by {worst:.4g}"
+    return Comparison(Status.INCORRECT_VALUE, line, f"{line}\n{shown}", figures)
+
+
+def _chunks(*flat: Tensor) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+    """Start index and matching float64 pieces of flat tensors, on the last one's device."""
+    device = flat[-1].device
+    for start in range(0, flat[0].numel(), CHUNK):
+        piece = [tensor[start : start + CHUNK].to(device=device, dtype=torch.float64) for tensor in flat]
+        yield start, piece[0], piece[1], piece[2]
+
+
+def _same_kind(got: Tensor, reference: Tensor) -> Tensor:
+    """True where a non-finite reference is met: NaN by NaN, an infinity by the same infinity."""
+    return (got.isnan() & reference.isnan()) | (got == reference)
+
+
+def _mismatches(
+    flat: list[Tensor], shape: torch.Size, allowed_abs: float, allowed_rel: float, allow_nonfinite: bool
+) -> tuple[int, str, float]:
+    """Count of the elements outside, the first of them and the worst in words, and the worst error."""
+    count, lines, worst, worst_line = 0, [], -1.0, ""
+    for start, g, _, r in _chunks(*flat):
+        error = (g - r).abs()
+        outside = (error > allowed_abs) | (error > allowed_rel * (r.abs() + TINY))
+        outside |= ~torch.isfinite(g) & torch.isfinite(r)
+        kind_met = _same_kind(g, r) if allow_nonfinite else torch.zeros_like(outside)
+        outside = torch.where(torch.isfinite(r), outside, ~kind_met)
+        places = outside.nonzero().reshape(-1)
+        if not len(places):
+            continue
+        count += len(places)
+        lines += [_line(start + i, shape, g[i], r[i]) for i in places[: SHOWN - len(lines)].tolist()]
+        errors = error[places].nan_to_num(nan=float("inf"), posinf=float("inf"))
+        peak = int(errors.argmax())
+        if errors[peak].item() > worst:
+            i = int(places[peak])
+            worst, worst_line = errors[peak].item(), _line(start + i, shape, g[i], r[i])
+    shown = "\n".join([f"  worst {worst_line}", f"  first {len(lines)}:", *(f"    {line}" for line in lines)])
+    return count, shown, worst
+
+
+def _line(index: int, shape: torch.Size, got: Tensor, expected: Tensor) -> str:
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(index), shape)) if shape else ()
+    return f"at {place}: got {got.item():.9g}, expected {expected.item():.9g}"
+
+
+def _over(error: float, unit: float) -> float:
+    if error == 0.0:
+        return 0.0
+    return error / unit if unit else float("inf")
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

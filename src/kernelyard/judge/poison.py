@@ -1,0 +1,32 @@
+"""Fill what `torch.empty` returns with NaN, so that a read of memory nobody wrote shows in the result."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+
+@contextmanager
+def poisoned_empty() -> Iterator[None]:
+    """Inside, torch.empty, empty_like, empty_strided and Tensor.new_empty return NaN (or the largest integer)."""
+
+    def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def make_poisoned(*args: Any, **kwargs: Any) -> torch.Tensor:
+            made = make(*args, **kwargs)
+            if made.is_meta or torch.compiler.is_compiling():
+                return made
+            if made.is_floating_point() or made.is_complex():
+                return made.fill_(float("nan"))
+            return made.fill_(True if made.dtype is torch.bool else torch.iinfo(made.dtype).max)
+
+        return make_poisoned
+
+    with (
+        patch.object(torch, "empty", poisoned(torch.empty)),
+        patch.object(torch, "empty_like", poisoned(torch.empty_like)),
+        patch.object(torch, "empty_strided", poisoned(torch.empty_strided)),
+        patch.object(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty)),
+    ):
+        yield

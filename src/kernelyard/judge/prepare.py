@@ -1,0 +1,29 @@
+"""Turn an implementation, a workload and a mode into a call without arguments, which is what clocks take."""
+
+from collections.abc import Callable
+
+import torch
+
+from kernelyard.core.operator import Implementation, Operator
+from kernelyard.core.workload import Mode, Workload
+
+
+def prepare(
+    operator: Operator, candidate: Implementation, workload: Workload, mode: Mode, device: torch.device
+) -> Callable[[], object]:
+    """Inputs are made here, outside the timed call. BACKWARD keeps one graph and walks it anew at each call."""
+    inputs = operator.make_inputs(workload, device)
+    if mode is Mode.FORWARD:
+        return torch.no_grad()(lambda: candidate.call(**inputs))
+
+    leaves = {
+        name: value.detach().requires_grad_() if name in operator.differentiable else value
+        for name, value in inputs.items()
+    }
+    wanted = [leaves[name] for name in operator.differentiable]
+    output = candidate.call(**leaves)
+    grad = torch.randn_like(output)
+    if mode is Mode.BACKWARD:
+        return lambda: torch.autograd.grad(output, wanted, grad, retain_graph=True)
+    del output
+    return lambda: torch.autograd.grad(candidate.call(**leaves), wanted, grad)

@@ -1,0 +1,254 @@
+"""What crosses between judge and worker: framed JSON over a Unix socket, tensors as raw bytes in sealed memory.
+
+Nothing is pickled and nothing received is evaluated. A frame is a 4-byte length and that much JSON; it may carry one
+file descriptor. Tensors lie in a memfd that is sealed against resizing (a worker that shrank it would kill the judge
+with SIGBUS) and, on the way to a worker, against writing.
+"""
+
+import fcntl
+import json
+import mmap
+import os
+import socket
+import struct
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+MAX_FRAME = 1 << 20
+# Tensors start at multiples of this, so that any dtype can be mapped in place.
+ALIGNMENT = 64
+F_SEAL_FUTURE_WRITE = 0x10
+
+WIRE_DTYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64, torch.float32, torch.float16, torch.bfloat16,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+        torch.complex64, torch.complex128,
+    )
+}  # fmt: skip
+
+
+class ProtocolError(Exception):
+    """The other side sent what the protocol does not have."""
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+class TensorSpec(BaseModel):
+    """A tensor's place in shared memory. Contiguous; shape in elements, offset in bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: str = Field(max_length=16)
+    shape: tuple[int, ...] = Field(max_length=64)
+    offset: int = Field(ge=0)
+
+
+class OutputSpec(BaseModel):
+    """What a worker says of one output: where in the returned structure it stood, and what it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(max_length=256)
+    kind: str = Field(max_length=256)
+    """Type of the object, `Tensor` for a plain one."""
+    dtype: str = Field(default="", max_length=32)
+    shape: tuple[int, ...] = Field(default=(), max_length=64)
+
+
+class Failure(BaseModel):
+    """A worker's account of what the candidate raised. It can only harm the candidate itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["compile_error", "load_error", "runtime_error", "out_of_memory"]
+    message: str = Field(max_length=4096)
+
+
+class Reply(BaseModel):
+    """All that a worker can say: raw samples, outputs' descriptions, or that the candidate raised."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nonce: str = Field(max_length=64)
+    failure: Failure | None = None
+    weights: Literal["state_dict", "seed", "none"] | None = None
+    outputs: tuple[OutputSpec, ...] = Field(default=(), max_length=1024)
+    written: bool = False
+    """Whether the bytes of the fetched tensors stand in the memory that came with the request."""
+    samples: tuple[tuple[float, float], ...] = Field(default=(), max_length=4096)
+    """Milliseconds of each call: by device events, and by the host's clock around flush, call and synchronisation."""
+
+
+class Channel:
+    """Frames over one end of a socket pair."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket = end
+
+    def send(self, message: dict[str, Any], fd: int | None = None) -> None:
+        """Raises Closed if the other side is gone."""
+        body = json.dumps(message).encode()
+        if len(body) > MAX_FRAME:
+            raise ProtocolError(f"a frame of {len(body)} bytes; at most {MAX_FRAME} are allowed")
+        frame = struct.pack("!I", len(body)) + body
+        try:
+            sent = socket.send_fds(self.socket, [frame], [fd] if fd is not None else [])
+            self.socket.sendall(frame[sent:])
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise Closed from error
+
+    def receive(self, deadline: float | None = None) -> tuple[dict[str, Any], int | None]:
+        """The next frame and the file descriptor it carried. `deadline` is on the monotonic clock.
+
+        Raises Closed at the end of the stream, TimeoutError at the deadline and ProtocolError for anything else.
+        """
+        header, fd = self._read(4, deadline)
+        (length,) = struct.unpack("!I", header)
+        if length > MAX_FRAME:
+            raise ProtocolError(f"a frame of {length} bytes; at most {MAX_FRAME} are allowed")
+        body, late_fd = self._read(length, deadline)
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError("a frame that is not JSON") from error
+        if not isinstance(message, dict):
+            raise ProtocolError("a frame that is not an object")
+        return message, fd if fd is not None else late_fd
+
+    def _read(self, count: int, deadline: float | None) -> tuple[bytes, int | None]:
+        parts, fd = b"", None
+        while len(parts) < count:
+            if deadline is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                self.socket.settimeout(left)
+            try:
+                data, fds, _, _ = socket.recv_fds(self.socket, count - len(parts), 1)
+            except ConnectionResetError as error:
+                raise Closed from error
+            for extra in fds[1:]:
+                os.close(extra)
+            if fds:
+                fd = fds[0]
+            if not data:
+                raise Closed
+            parts += data
+        return parts, fd
+
+
+class SharedBytes:
+    """A sealed memfd, mapped. Close it when done; tensors taken from it without a copy die with it."""
+
+    def __init__(self, fd: int, size: int, *, writable: bool) -> None:
+        self.fd, self.size = fd, size
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self.memory = mmap.mmap(fd, max(size, 1), mmap.MAP_SHARED, protection)
+
+    @classmethod
+    def create(cls, size: int, *, worker_may_write: bool) -> "SharedBytes":
+        """New memory of `size` bytes, mapped writable here."""
+        fd = os.memfd_create("kernelyard", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, max(size, 1))
+        made = cls(fd, size, writable=True)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | (0 if worker_may_write else F_SEAL_FUTURE_WRITE)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals | fcntl.F_SEAL_SEAL)
+        return made
+
+    @classmethod
+    def received(cls, fd: int, *, writable: bool) -> "SharedBytes":
+        return cls(fd, os.fstat(fd).st_size, writable=writable)
+
+    def read(self, spec: TensorSpec, device: torch.device) -> Tensor:
+        """A fresh copy of one tensor on `device`."""
+        dtype = WIRE_DTYPES[spec.dtype]
+        count = 1
+        for extent in spec.shape:
+            count *= extent
+        if count == 0:
+            return torch.empty(spec.shape, dtype=dtype, device=device)
+        with warnings.catch_warnings():
+            # The mapping is read-only and the tensor is only copied from.
+            warnings.filterwarnings("ignore", message=".*not writable.*")
+            flat = torch.frombuffer(self.memory, dtype=dtype, count=count, offset=spec.offset)
+        copy = flat.to(device) if device.type != "cpu" else flat.clone()
+        return copy.view(spec.shape)
+
+    def write(self, spec: TensorSpec, tensor: Tensor) -> None:
+        if tensor.numel():
+            flat = torch.frombuffer(self.memory, dtype=tensor.dtype, count=tensor.numel(), offset=spec.offset)
+            flat.view(tensor.shape).copy_(tensor.detach())
+
+    def close(self) -> None:
+        try:
+            self.memory.close()
+        except BufferError:
+            # A tensor still views the mapping; it goes when the last such tensor does.
+            pass
+        os.close(self.fd)
+
+
+def layout(tensors: Sequence[Tensor]) -> tuple[list[TensorSpec], int]:
+    """Places for tensors one after another, and the bytes they take."""
+    specs, offset = [], 0
+    for tensor in tensors:
+        specs.append(
+            TensorSpec(dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape), offset=offset)
+        )
+        offset += -(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT
+    return specs, offset
+
+
+def pack(tensors: Sequence[Tensor]) -> tuple[SharedBytes, list[TensorSpec]]:
+    """Tensors in new memory that a worker can read and not write."""
+    specs, size = layout(tensors)
+    shared = SharedBytes.create(size, worker_may_write=False)
+    for spec, tensor in zip(specs, tensors, strict=True):
+        shared.write(spec, tensor)
+    return shared, specs
+
+
+def flatten(value: Any, tensors: list[Tensor]) -> Any:
+    """`value` as JSON, its tensors appended to `tensors` and named by their index. Raises ProtocolError for others."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return {"tensor": len(tensors) - 1}
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__: [flatten(item, tensors) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[str(key), flatten(item, tensors)] for key, item in value.items()]}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return {"value": value}
+    raise ProtocolError(f"an argument of type {type(value).__name__}; expected tensors, numbers, strings or lists")
+
+
+def unflatten(tree: Any, tensors: Sequence[Tensor]) -> Any:
+    """The inverse of `flatten`."""
+    ((kind, content),) = tree.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: unflatten(item, tensors) for key, item in content}
+    if kind in ("list", "tuple"):
+        items = [unflatten(item, tensors) for item in content]
+        return tuple(items) if kind == "tuple" else items
+    return content
+
+
+def named_leaves(value: Any, name: str = "output") -> list[tuple[str, Any]]:
+    """The leaves of what a model returned, named by where they stand: `output`, `output[0]`, `output.logits`."""
+    if isinstance(value, (list, tuple)):
+        return [leaf for i, item in enumerate(value) for leaf in named_leaves(item, f"{name}[{i}]")]
+    if isinstance(value, dict):
+        return [leaf for key, item in value.items() for leaf in named_leaves(item, f"{name}.{key}")]
+    return [(name, value)]

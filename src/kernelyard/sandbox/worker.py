@@ -1,0 +1,193 @@
+"""The program inside the sandbox: loads one candidate, calls it on the judge's inputs, hands back raw outputs.
+
+    python -m kernelyard.sandbox.worker FD
+
+It answers five requests - load, stage, run, fetch, ping - and knows no expected value, tolerance, seed of inputs or
+statistic. Every call of the candidate goes through `run`, so a checked call and a timed call cannot be told apart.
+"""
+
+import importlib.util
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelyard.judge.timing import ColdCache
+from kernelyard.sandbox.wire import Channel, Closed, Failure, OutputSpec, SharedBytes, TensorSpec
+from kernelyard.sandbox.wire import layout, named_leaves, unflatten
+
+MESSAGE_LIMIT = 2000
+# Exceptions that mean the kernel did not compile, by class name: they belong to packages that may not be installed.
+COMPILE_ERRORS = {"CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError", "NVRTCError"}
+
+
+class Candidate:
+    """The loaded model, what is staged for it and what it returned."""
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+        self.model: Callable[..., Any] | None = None
+        self.cold: ColdCache | None = None
+        self.staged: list[list[Any]] = []
+        self.returned: list[Any] = []
+
+    def load(self, request: dict[str, Any], shared: SharedBytes) -> dict[str, Any]:
+        """Import the source, construct the class under the seed, and give it the reference's weights if they fit."""
+        self.device = torch.device(request["device"])
+        dtype = getattr(torch, request["dtype"])
+        tensors = self._tensors(request["tensors"], shared)
+        source = Path(os.environ["TMPDIR"]) / request["file_name"]
+        source.write_text(request["source"])
+        torch.manual_seed(request["seed"])
+        module = _import(source)
+        if not hasattr(module, request["class"]):
+            raise AttributeError(f"{request['file_name']} defines no {request['class']}")
+        torch.manual_seed(request["seed"])
+        model = getattr(module, request["class"])(*unflatten(request["arguments"], tensors))
+        model = model.to(device=self.device, dtype=dtype).eval()
+        weights = {name: tensors[index] for name, index in request["weights"]}
+        own = model.state_dict()
+        fits = own.keys() == weights.keys() and all(own[name].shape == weights[name].shape for name in own)
+        if fits and weights:
+            model.load_state_dict(weights)
+        self.model = model
+        self.cold = ColdCache(self.device)
+        return {"weights": "none" if not weights else "state_dict" if fits else "seed"}
+
+    def stage(self, request: dict[str, Any], shared: SharedBytes) -> dict[str, Any]:
+        """Fresh tensors at fresh addresses for every call of the next run."""
+        self.returned.clear()
+        self.staged = [
+            unflatten(arguments, self._tensors(specs, shared))
+            for arguments, specs in zip(request["arguments"], request["tensors"], strict=True)
+        ]
+        self._synchronize()
+        return {}
+
+    def run(self) -> dict[str, Any]:
+        """Call the model once on every staged set, in order."""
+        model, cold = self.model, self.cold
+        if model is None or cold is None:
+            raise RuntimeError("run before load")
+        sample = self._event_sample if self.device.type == "cuda" else self._host_sample
+        samples = []
+        with torch.no_grad():
+            for arguments in self.staged:
+                returned, times = sample(model, arguments, cold)
+                self.returned.append(returned)
+                samples.append(times)
+        return {"samples": samples}
+
+    def fetch(self, request: dict[str, Any], shared: SharedBytes) -> dict[str, Any]:
+        """Describe what one call returned (or what became of its inputs), and write it if it fits the memory given."""
+        source = self.returned if request["what"] == "outputs" else self.staged
+        leaves = named_leaves(source[request["index"]])
+        if request["what"] == "inputs":
+            leaves = [(name, value) for name, value in leaves if isinstance(value, Tensor)]
+        outputs = [_describe(name, value) for name, value in leaves]
+        plain = [value for _, value in leaves if type(value) is Tensor]
+        specs, size = layout(plain)
+        written = len(plain) == len(leaves) and size <= shared.size
+        if written:
+            for spec, tensor in zip(specs, plain, strict=True):
+                shared.write(spec, tensor)
+        return {"outputs": [output.model_dump() for output in outputs], "written": written}
+
+    def _tensors(self, specs: list[dict[str, Any]], shared: SharedBytes) -> list[Tensor]:
+        return [shared.read(TensorSpec.model_validate(spec), self.device) for spec in specs]
+
+    def _event_sample(self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache) -> tuple[Any, list[float]]:
+        # No synchronisation between flush and start: the flush keeps the queue busy while the host launches.
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin = time.perf_counter_ns()
+        cold.flush()
+        start.record()
+        returned = model(*arguments)
+        end.record()
+        torch.cuda.synchronize()
+        host = (time.perf_counter_ns() - begin) / 1e6
+        return returned, [start.elapsed_time(end), host]
+
+    def _host_sample(self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache) -> tuple[Any, list[float]]:
+        cold.flush()
+        self._synchronize()
+        begin = time.perf_counter_ns()
+        returned = model(*arguments)
+        self._synchronize()
+        host = (time.perf_counter_ns() - begin) / 1e6
+        return returned, [host, host]
+
+    def _synchronize(self) -> None:
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
+
+
+def _import(source: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(source.stem, source)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{source.name} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[source.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _describe(name: str, value: Any) -> OutputSpec:
+    if not isinstance(value, Tensor):
+        return OutputSpec(name=name, kind=type(value).__name__)
+    dtype = str(value.dtype).removeprefix("torch.")
+    return OutputSpec(name=name, kind=type(value).__name__, dtype=dtype, shape=tuple(value.shape))
+
+
+def _failure(error: Exception, phase: str) -> Failure:
+    lines = str(error).strip().splitlines() or [""]
+    message = f"{type(error).__name__}: {lines[0]}"[:MESSAGE_LIMIT]
+    names = {base.__name__ for base in type(error).__mro__}
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return Failure(kind="out_of_memory", message=message)
+    building = isinstance(error, RuntimeError) and "building extension" in lines[0].lower()
+    if building or isinstance(error, SyntaxError) or names & COMPILE_ERRORS:
+        cause = next((line.strip() for line in lines if "error:" in line), "")
+        return Failure(kind="compile_error", message=f"{message} {cause}".strip()[:MESSAGE_LIMIT])
+    return Failure(kind="load_error" if phase == "load" else "runtime_error", message=message)
+
+
+def serve(channel: Channel) -> None:
+    """Answer requests until the judge hangs up."""
+    candidate = Candidate()
+    while True:
+        try:
+            request, fd = channel.receive()
+        except Closed:
+            return
+        answer: dict[str, Any] = {"nonce": request["nonce"]}
+        shared = SharedBytes.received(fd, writable=request["do"] == "fetch") if fd is not None else None
+        try:
+            answer |= _answer(candidate, request, shared)
+        except Exception as error:
+            # Whatever the candidate raised is reported; only the judge decides what it means.
+            answer["failure"] = _failure(error, request["do"]).model_dump()
+        finally:
+            if shared is not None:
+                shared.close()
+        channel.send(answer)
+
+
+def _answer(candidate: Candidate, request: dict[str, Any], shared: SharedBytes | None) -> dict[str, Any]:
+    if request["do"] == "ping":
+        return {}
+    if request["do"] == "run":
+        return candidate.run()
+    if shared is None:
+        raise RuntimeError(f"{request['do']} came without its memory")
+    return {"load": candidate.load, "stage": candidate.stage, "fetch": candidate.fetch}[request["do"]](request, shared)
+
+
+if __name__ == "__main__":
+    serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
