@@ -1,0 +1,1 @@
+"""What operators share: building and launching CUDA C++, torch registration, layouts, launch counters."""

@@ -1,0 +1,51 @@
+"""What the operator library holds, read off its folders."""
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from kernelyard.core.errors import unknown
+from kernelyard.core.operator import Backend, Operator
+
+_ROOT = Path(__file__).parent
+
+
+def operator_names() -> list[str]:
+    """The folders that hold a definition, in alphabetical order."""
+    return sorted(path.parent.name for path in _ROOT.glob("*/definition.py"))
+
+
+def definition(name: str) -> Operator:
+    """The definition of an operator; raises UsageError with the nearest name for one that does not exist."""
+    _check_operator(name)
+    return import_module(f"kernelyard.ops.{name}.definition").DEFINITION
+
+
+def backends(name: str) -> list[Backend]:
+    """The backends an operator is written in, in the ladder's order."""
+    _check_operator(name)
+    return [backend for backend in Backend if (_ROOT / name / f"{backend.value}.py").exists()]
+
+
+def backend_module(name: str, backend: Backend | str) -> ModuleType:
+    """The module of one backend: a function named as the operator, and `refusal` with the same arguments.
+
+    Raises UsageError for a backend the operator does not have.
+    """
+    known = [item.value for item in backends(name)]
+    wanted = backend.value if isinstance(backend, Backend) else backend
+    if wanted not in known:
+        raise unknown("backend", wanted, known)
+    return import_module(f"kernelyard.ops.{name}.{wanted}")
+
+
+def source_files(name: str, backend: Backend | str) -> list[Path]:
+    """The files a backend is written in: its Python, and its CUDA C++ where it has any."""
+    module_file = Path(backend_module(name, backend).__file__ or "")
+    beside = sorted(module_file.parent.glob("*.cu")) if module_file.stem == Backend.CUDA.value else []
+    return [module_file, *beside]
+
+
+def _check_operator(name: str) -> None:
+    if name not in operator_names():
+        raise unknown("operator", name, operator_names())

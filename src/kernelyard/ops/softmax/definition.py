@@ -1,0 +1,192 @@
+"""Softmax: what it takes, what it costs, and the cases it is proved and timed on."""
+
+from typing import Any
+
+import torch
+
+from kernelyard.core.errors import UsageError
+from kernelyard.core.operator import Cost, Operator, Sweep
+from kernelyard.core.workload import DTYPES, Mode, Workload
+from kernelyard.ops.softmax.reference import softmax
+
+
+def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
+    """`x` of the workload's shape and layout, normally distributed, and `dim`.
+
+    Options: `dim`; `layout` (contiguous, transposed, sliced, expanded, misaligned); `scale` and `shift` of
+    the values; `masked=True` for minus infinity in about a third of the elements, never in a whole row.
+    """
+    dim = workload.option("dim", -1)
+    generator = torch.Generator(device).manual_seed(workload.seed)
+    shape, layout = workload.shape, workload.option("layout", "contiguous")
+    if layout == "expanded":
+        shape = (1, *shape[1:])
+    x = torch.randn(shape, dtype=workload.torch_dtype, device=device, generator=generator)
+    x.mul_(workload.option("scale", 1)).add_(workload.option("shift", 0))
+    if workload.option("masked", False):
+        mask = torch.rand(shape, device=device, generator=generator) < 1 / 3
+        mask.select(dim, 0).fill_(False)
+        x.masked_fill_(mask, float("-inf"))
+    return {"x": _laid_out(x, layout, workload.shape), "dim": dim}
+
+
+def _laid_out(x: torch.Tensor, layout: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """The values of `x` as a view of the wanted layout."""
+    if layout == "contiguous":
+        return x
+    if layout == "expanded":
+        return x.expand(shape)
+    if layout == "transposed":
+        return x.transpose(-1, -2).contiguous().transpose(-1, -2)
+    if layout == "sliced":
+        return torch.nn.functional.pad(x, (5, 8))[..., 5 : 5 + shape[-1]]
+    if layout == "misaligned":
+        return x.new_zeros(x.numel() + 1)[1:].copy_(x.flatten()).view(shape)
+    raise UsageError(f"unknown layout {layout!r}")
+
+
+def cost(workload: Workload, mode: Mode) -> Cost:
+    """Forward reads x and writes y; backward reads dy and y and writes dx.
+
+    Operations per element, an exponential and a division counted as one each: forward compare, subtract,
+    exponential, add, divide; backward multiply-add (2), subtract, multiply.
+    """
+    elements = torch.Size(workload.shape).numel()
+    whole = elements * workload.torch_dtype.itemsize
+    repeated = workload.shape[0] if workload.option("layout", None) == "expanded" else 1
+    forward = Cost(whole // max(repeated, 1), whole, 5 * elements)
+    backward = Cost(2 * whole, whole, 4 * elements)
+    if mode is Mode.FORWARD:
+        return forward
+    if mode is Mode.BACKWARD:
+        return backward
+    return Cost(
+        forward.read_bytes + backward.read_bytes,
+        forward.write_bytes + backward.write_bytes,
+        forward.operations + backward.operations,
+    )
+
+
+def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
+    """Softmax over the last dim of any shape; raises UsageError for a negative size."""
+    if any(size < 0 for size in shape):
+        raise UsageError(f"softmax takes a shape of sizes 0 or more, not {'x'.join(map(str, shape))}")
+    return Workload.of(*shape, dtype=dtype)
+
+
+def sweep(dtype: str, device_type: str) -> Sweep:
+    """Row lengths at a constant size: 512 MiB on a GPU, 2^16 elements on a CPU."""
+    lengths: tuple[int, ...] = (64, 256, 1024, 4096)
+    elements = 2**16
+    if device_type != "cpu":
+        elements = 2**28 if DTYPES[dtype].itemsize == 2 else 2**27
+        lengths = (1024, 4096, 16384, 65536, 262144)
+    points = tuple((n, Workload.of(elements // n, n, dtype=dtype)) for n in lengths)
+    return Sweep(x_name="N", x_label="row length", points=points)
+
+
+def ladder(device_type: str) -> Workload:
+    """64 MiB of bf16 on a GPU; small enough for Triton's interpreter on a CPU."""
+    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
+
+
+_Cases = tuple[tuple[tuple[int, ...], dict[str, Any]], ...]
+
+
+def _grid() -> tuple[Workload, ...]:
+    every_dtype: _Cases = (
+        ((4, 1), {}),
+        ((5, 3), {}),
+        ((7, 96), {}),
+        ((3, 640), {}),
+        ((3, 1000), {}),
+        ((2, 1023), {}),
+        ((2, 1024), {}),
+        ((2, 1025), {}),
+        ((1, 4099), {}),
+        ((3, 17, 5), {"dim": 1}),
+        ((70, 33), {"dim": 0}),
+        ((4, 37, 64), {"dim": 1}),
+        ((64, 48), {"layout": "transposed"}),
+        ((6, 100), {"layout": "sliced"}),
+        ((4, 129), {"layout": "misaligned"}),
+        ((16, 257), {"scale": 64}),
+        ((4, 200), {"masked": True}),
+    )
+    once: _Cases = (
+        ((), {}),
+        ((13,), {}),
+        ((0, 16), {}),
+        ((4, 0), {}),
+        ((0, 5, 3), {"dim": 1}),
+        ((2, 3, 4, 5), {"dim": 1}),
+        ((2, 3, 4, 5), {"dim": -2}),
+        ((3, 5, 40), {"layout": "sliced"}),
+        ((5, 130), {"layout": "expanded"}),
+        ((5, 40), {"layout": "transposed", "dim": 0}),
+        ((9, 33), {"layout": "misaligned", "dim": 0}),
+        ((8, 300), {"scale": 8, "shift": 1000}),
+        ((50, 60), {"scale": 64, "dim": 0}),
+        ((30, 20), {"masked": True, "dim": 0}),
+    )
+    return tuple(
+        [Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype]
+        + [Workload.of(*shape, **options) for shape, options in once]
+    )
+
+
+def _gpu_grid() -> tuple[Workload, ...]:
+    # Powers of two and their neighbours stand at the ends of every launch setting's range.
+    lengths = [
+        1024,
+        2047,
+        2048,
+        4096,
+        4099,
+        8192,
+        8200,
+        16384,
+        16385,
+        32768,
+        32771,
+        65536,
+        65541,
+        131072,
+        131079,
+    ]
+    lengths += [200_003, 262144, 262145, 300_000]
+    every_dtype: _Cases = (
+        *[((5, n), {}) for n in lengths],
+        ((300, 8192), {}),
+        ((3, 16384), {"layout": "misaligned"}),
+        ((3, 40_000), {"layout": "sliced"}),
+        ((64, 1000, 24), {"dim": 1}),
+        ((3, 9001, 40), {"dim": 1}),
+        ((2, 40_000, 65), {"dim": 1}),
+        ((2, 4_194_304), {}),
+        ((3, 4_000_037), {}),
+        ((1_000_000, 3), {}),
+        ((1_000_000, 16), {}),
+        ((1_000_000, 100), {}),
+        ((1_000_000, 3), {"dim": 0}),
+        ((4, 70_000), {"scale": 8, "shift": 1000}),
+        ((4, 70_001), {"masked": True}),
+    )
+    return tuple(
+        Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype
+    )
+
+
+DEFINITION = Operator(
+    name="softmax",
+    summary="exp(x) over its sum along one dim, any shape and dim",
+    make_inputs=make_inputs,
+    reference=softmax,
+    cost=cost,
+    differentiable=("x",),
+    workloads=_grid(),
+    gpu_workloads=_gpu_grid(),
+    sweep=sweep,
+    ladder=ladder,
+    workload_of=workload_of,
+)

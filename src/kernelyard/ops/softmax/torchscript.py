@@ -1,0 +1,30 @@
+"""The TorchScript rung: the written-out formula, scripted. Deprecated in torch; kept as a step of the ladder."""
+
+import warnings
+
+import torch
+
+
+def _formula(x: torch.Tensor, dim: int) -> torch.Tensor:
+    if x.numel() == 0:
+        return x.clone()
+    wide = x.float()
+    exponentials = torch.exp(wide - torch.amax(wide.detach(), [dim], keepdim=True))
+    return (exponentials / exponentials.sum(dim, keepdim=True)).to(x.dtype)
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    _scripted = torch.jit.script(_formula)
+
+
+def refusal(x: torch.Tensor, dim: int) -> str | None:
+    """Why this backend does not take the input, or None."""
+    if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"takes float32, bfloat16 and float16, not {str(x.dtype).removeprefix('torch.')}"
+    return None
+
+
+def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Softmax of `x` along `dim`, computed in float32 and returned in x's dtype; any shape."""
+    return _scripted(x, dim)
