@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from kernelyard.core.errors import UsageError
+from kernelyard.core.operator import Backend
 from kernelyard.core.verdict import Record
 
 
@@ -81,6 +82,34 @@ NUMBERS = dict.fromkeys(("x_value", "y_value_50", "y_value_20", "y_value_80"), "
 def config_text(dtype: str, **options: Any) -> str:
     """What was held fixed over a sweep, as JSON with sorted keys: `{"dtype": "torch.bfloat16"}`."""
     return json.dumps({"dtype": f"torch.{dtype}", **options}, sort_keys=True)
+
+
+def config_of(text: str) -> dict[str, Any]:
+    """The options in a row's `extra_benchmark_config_str`; none where it holds no JSON object."""
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError:
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def config_label(text: str) -> str:
+    """The same for a title: `bfloat16 dim=0`."""
+    config = config_of(text)
+    dtype = str(config.pop("dtype", "")).removeprefix("torch.")
+    return (
+        " ".join([*[dtype] * bool(dtype), *(f"{key}={value}" for key, value in sorted(config.items()))])
+        or text
+    )
+
+
+def providers(frame: pd.DataFrame) -> list[str]:
+    """The providers in a frame: the backends in the ladder's order, then the others by name."""
+    ladder = [backend.value for backend in Backend]
+    return sorted(
+        frame["kernel_provider"].unique(),
+        key=lambda name: (ladder.index(name) if name in ladder else len(ladder), name),
+    )
 
 
 def append(path: Path, rows: Sequence[BenchRow], *, overwrite: bool = False) -> None:
