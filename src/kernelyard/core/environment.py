@@ -39,7 +39,11 @@ class Environment(BaseModel):
 
     @property
     def line(self) -> str:
-        parts = [self.device_name, f"torch {self.torch}", f"triton {self.triton}" if self.triton else "no triton"]
+        parts = [
+            self.device_name,
+            f"torch {self.torch}",
+            f"triton {self.triton}" if self.triton else "no triton",
+        ]
         parts += [f"CUDA {self.cuda}"] if self.cuda else []
         parts += [f"driver {self.driver}"] if self.driver else []
         parts += [f"kernelyard {self.kernelyard}" + (f" ({self.commit})" if self.commit else ""), self.date]
@@ -59,7 +63,9 @@ def resolve_device(name: str | None) -> torch.device:
         return torch.device("cpu")
     present = torch.accelerator.current_accelerator(check_available=True)
     if present is None or present.type != device.type:
-        raise UsageError(f"--device {name!r}: torch {torch.__version__} sees {present.type if present else 'no accelerator'}")
+        raise UsageError(
+            f"--device {name!r}: torch {torch.__version__} sees {present.type if present else 'no accelerator'}"
+        )
     index = device.index or 0
     if index >= torch.accelerator.device_count():
         raise UsageError(f"--device {name!r}: only {torch.accelerator.device_count()} {device.type} device(s) here")
@@ -138,5 +144,7 @@ def _commit() -> str | None:
 
 
 def _git(checkout: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(checkout), *arguments], capture_output=True, text=True, check=True, timeout=10)
+    done = subprocess.run(
+        ["git", "-C", str(checkout), *arguments], capture_output=True, text=True, check=True, timeout=10
+    )
     return done.stdout.strip()

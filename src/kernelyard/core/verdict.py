@@ -176,7 +176,14 @@ class Verdict(Record):
 
     @model_validator(mode="after")
     def _honest(self) -> "Verdict":
-        measured = (self.baseline, self.time, self.speedup, self.speedup_low, self.speedup_high, self.percent_of_floor)
+        measured = (
+            self.baseline,
+            self.time,
+            self.speedup,
+            self.speedup_low,
+            self.speedup_high,
+            self.percent_of_floor,
+        )
         if self.status is not Status.PASSED and any(value is not None for value in measured):
             raise ValueError(f"no time without a pass, but status is {self.status.value}")
         if self.status is Status.PASSED:

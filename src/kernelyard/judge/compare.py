@@ -97,7 +97,9 @@ def compare(
     unit_rms = max(ruler.rms(count), half_ulp * scale)
     allowed_abs = tolerance.multiple * unit_abs
     allowed_rms = tolerance.multiple * unit_rms
-    allowed_rel = tolerance.multiple * max(ruler.max_rel, half_ulp) + tolerance.fp32_ulps * torch.finfo(torch.float32).eps
+    allowed_rel = (
+        tolerance.multiple * max(ruler.max_rel, half_ulp) + tolerance.fp32_ulps * torch.finfo(torch.float32).eps
+    )
     rms_fails = ours.rms(count) > allowed_rms
     limit = min(allowed_abs, allowed_rms) if rms_fails else allowed_abs
 

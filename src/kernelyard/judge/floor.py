@@ -108,4 +108,3 @@ def _seconds(call: Call) -> float:
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
-

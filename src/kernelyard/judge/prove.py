@@ -112,13 +112,23 @@ def prove(
     errors: list[ErrorFigures] = []
     for name, value in got.items():
         held = compare(
-            name, value, answers.reference[name], answers.honest[name], operator.tolerance, allow_nonfinite=True
+            name,
+            value,
+            answers.reference[name],
+            answers.honest[name],
+            operator.tolerance,
+            allow_nonfinite=True,
         )
         errors += [held.figures] if held.figures else []
         if not held.passed:
             return proof(held.status.value, held.message, held.report, tuple(errors))
         if not _same_bits(value, again[name]):
-            return proof(Status.NONDETERMINISTIC.value, f"{name}: two calls on the same input differ", "", tuple(errors))
+            return proof(
+                Status.NONDETERMINISTIC.value,
+                f"{name}: two calls on the same input differ",
+                "",
+                tuple(errors),
+            )
     return proof(Status.PASSED.value, errors=tuple(errors))
 
 

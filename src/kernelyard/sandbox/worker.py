@@ -18,13 +18,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelyard.judge.timing import ColdCache
-from kernelyard.sandbox.wire import Channel, Closed, Failure, OutputSpec, SharedBytes, TensorSpec
-from kernelyard.sandbox.wire import layout, named_leaves, unflatten
+from kernelyard.core.cold_cache import ColdCache
+from kernelyard.sandbox.wire import (
+    Channel,
+    Closed,
+    Failure,
+    OutputSpec,
+    SharedBytes,
+    TensorSpec,
+    layout,
+    named_leaves,
+    unflatten,
+)
 
 MESSAGE_LIMIT = 2000
 # Exceptions that mean the kernel did not compile, by class name: they belong to packages that may not be installed.
-COMPILE_ERRORS = {"CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError", "NVRTCError"}
+COMPILE_ERRORS = {
+    "CompilationError",
+    "CompileTimeAssertionFailure",
+    "UnsupportedLanguageConstruct",
+    "PTXASError",
+    "NVRTCError",
+}
 
 
 class Candidate:
@@ -102,7 +117,9 @@ class Candidate:
     def _tensors(self, specs: list[dict[str, Any]], shared: SharedBytes) -> list[Tensor]:
         return [shared.read(TensorSpec.model_validate(spec), self.device) for spec in specs]
 
-    def _event_sample(self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache) -> tuple[Any, list[float]]:
+    def _event_sample(
+        self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache
+    ) -> tuple[Any, list[float]]:
         # No synchronisation between flush and start: the flush keeps the queue busy while the host launches.
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin = time.perf_counter_ns()

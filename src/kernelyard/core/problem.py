@@ -1,0 +1,56 @@
+"""A problem in KernelBench's shape: a reference module, how its inputs are made, and the file both come from."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of Python, read once."""
+
+    path: Path
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A loaded problem file."""
+
+    source: Source
+    model_class: Callable[..., torch.nn.Module]
+    get_inputs: Callable[[], Any]
+    get_init_inputs: Callable[[], Any]
+
+    def make_model(self, arguments: list[Any], seed: int, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
+        """The reference with the weights of `seed`, in eval mode."""
+        torch.manual_seed(seed)
+        return self.model_class(*arguments).to(device=device, dtype=dtype).eval()
+
+    def make_inputs(self, seed: int, dtype: torch.dtype, device: torch.device) -> list[Any]:
+        """Inputs of `seed` on `device`: floating-point tensors in `dtype`, integer and boolean ones as they are.
+
+        They are made on the device where the file names none: a GPU fills 6 GB at once, a CPU in ten seconds.
+        """
+        torch.manual_seed(seed)
+        with torch.device(device):
+            made = list(self.get_inputs())
+        return [place(value, dtype, device) for value in made]
+
+
+def place(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    """Tensors within `value` on `device`, floating-point ones in `dtype`; everything else as it is."""
+    if isinstance(value, Tensor):
+        return value.to(device=device, dtype=dtype if value.is_floating_point() else None).contiguous()
+    if isinstance(value, (list, tuple)):
+        return type(value)(place(item, dtype, device) for item in value)
+    return value

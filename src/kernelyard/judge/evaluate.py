@@ -1,0 +1,265 @@
+"""Judge one stranger's solution to one problem, end to end, from a process that never runs it."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelyard.core.environment import describe
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.problem import Problem, Source
+from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, SandboxRecord, Status, Timing, Verdict
+from kernelyard.judge.clock import Clock
+from kernelyard.judge.exam import Exam, InvalidProblem, Mark, Question
+from kernelyard.judge.floor import floor, measure_ceilings
+from kernelyard.judge.statistics import paired_ratio
+from kernelyard.sandbox.launch import Limits, SandboxKind
+from kernelyard.sandbox.session import Deadlines, Ended, Session
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is asked of a solution."""
+
+    trials: int = 3
+    """Fresh inputs checked before anything is timed. A cached first answer fails the second."""
+    rounds: int = 9
+    """Paired rounds of baseline and solution; the first is a warm-up. Eight ratios give an interval worth its name."""
+    calls: int = 8
+    """Calls a round, each on inputs of its own, as far as `round_bytes` reaches."""
+    round_bytes: int = 256 << 20
+    """Bytes of inputs made for one round. A problem larger than this gets one call a round."""
+    tolerance: Tolerance = Tolerance()
+
+
+@dataclass
+class _Findings:
+    """What has been established so far; a verdict is made of it at the end, whatever the end is."""
+
+    phase: Phase = Phase.START
+    trials: int = 0
+    timed_outputs_checked: int = 0
+    weights: str | None = None
+    errors: tuple[ErrorFigures, ...] = ()
+    flags: list[Flag] = field(default_factory=list)
+    floor: Floor | None = None
+    baseline: Timing | None = None
+    time: Timing | None = None
+    rounds: list[tuple[float, float]] = field(default_factory=list)
+
+
+class _Verdict(Exception):
+    """The end of the protocol, short of a pass."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+def evaluate(
+    problem: Problem,
+    solution: Source,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    sandbox: SandboxKind,
+    limits: Limits,
+    deadlines: Deadlines = Deadlines(),
+    plan: Plan = Plan(),
+    on_phase: Callable[[str], None] = lambda _: None,
+) -> Verdict:
+    """The verdict on `solution`. Baseline and solution run in workers of their own; this process runs only the problem."""
+    found = _Findings()
+    status, message, phase = Status.PASSED, "", None
+    try:
+        on_phase("starting workers")
+        with (
+            Session(sandbox, limits, device, deadlines) as candidate,
+            Session(sandbox, limits, device, deadlines) as baseline,
+        ):
+            _examine(problem, solution, candidate, baseline, plan, device, dtype, found, on_phase)
+    except InvalidProblem as error:
+        status, message, phase = Status.INVALID_PROBLEM, str(error), None
+    except _Verdict as end:
+        status, message, phase = end.status, end.message, found.phase
+    except Ended as end:
+        status, message, phase = end.status, end.message, end.phase
+
+    passed = status is Status.PASSED
+    ratio = paired_ratio(*zip(*found.rounds, strict=True)) if passed else None
+    return Verdict(
+        status=status,
+        phase=phase,
+        message=message,
+        problem=problem.source.path.name,
+        problem_sha256=problem.source.sha256,
+        solution=solution.path.name,
+        solution_sha256=solution.sha256,
+        dtype=str(dtype).removeprefix("torch."),
+        trials=found.trials,
+        timed_outputs_checked=found.timed_outputs_checked,
+        weights=found.weights,
+        errors=found.errors,
+        baseline=found.baseline if passed else None,
+        time=found.time if passed else None,
+        speedup=ratio.mean if ratio else None,
+        speedup_low=ratio.low if ratio else None,
+        speedup_high=ratio.high if ratio else None,
+        floor=found.floor,
+        percent_of_floor=100 * found.floor.floor_ms / found.time.p50_ms
+        if passed and found.floor and found.time
+        else None,
+        flags=tuple(found.flags),
+        sandbox=SandboxRecord(kind=sandbox.value),
+        environment=describe(device),
+    )
+
+
+def _examine(
+    problem: Problem,
+    solution: Source,
+    candidate: Session,
+    baseline: Session,
+    plan: Plan,
+    device: torch.device,
+    dtype: torch.dtype,
+    found: _Findings,
+    on_phase: Callable[[str], None],
+) -> None:
+    """The whole protocol; returns only for a pass."""
+    exam = Exam(problem, dtype, device, plan.tolerance)
+    first = exam.question()
+    for session in (candidate, baseline):
+        session.await_start()
+
+    found.phase = Phase.LOAD
+    on_phase("loading the solution")
+    state = exam.model.state_dict()
+    found.weights = candidate.load(
+        solution.path.name, solution.text, "ModelNew", exam.init_arguments, exam.weight_seed, dtype, state
+    )
+
+    found.phase = candidate.phase = Phase.CHECK
+    on_phase("checking")
+    second = _check(exam, candidate, first, plan, found)
+    if reason := exam.degenerate(first, second):
+        found.flags.append(Flag(name="degenerate_problem", evidence=reason))
+
+    found.phase = candidate.phase = Phase.TIME
+    on_phase("measuring ceilings")
+    try:
+        baseline.load(
+            problem.source.path.name,
+            problem.source.text,
+            "Model",
+            exam.init_arguments,
+            exam.weight_seed,
+            dtype,
+            state,
+        )
+        baseline.phase = Phase.TIME
+    except Ended as end:
+        raise _Verdict(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
+    cost = exam.cost(first)
+    ceilings = measure_ceilings(device, str(dtype).removeprefix("torch."), matrix=cost.matrix)
+    found.floor = floor(cost, ceilings)
+    del first, second
+    _time(exam, candidate, baseline, plan, found, on_phase)
+
+
+def _check(exam: Exam, candidate: Session, first: Question, plan: Plan, found: _Findings) -> Question:
+    """Every trial on fresh inputs; the first also for side effects and repeatability. Returns the second question."""
+    question, second = first, first
+    for trial in range(plan.trials):
+        if trial:
+            question = exam.question()
+        second = question if trial == 1 else second
+        candidate.stage([question.arguments])
+        candidate.run(1)
+        _accept(exam.mark(question, candidate.fetch(0, question.honest)), found)
+        found.trials += 1
+        if trial == 0:
+            _unchanged(candidate, question)
+            _repeatable(exam, candidate, question, found)
+    return second
+
+
+def _accept(mark: Mark, found: _Findings) -> None:
+    """Keep the worst errors seen; anything but a pass is the end."""
+    if mark.errors and (
+        not found.errors or mark.status is not Status.PASSED or _worst(mark.errors) > _worst(found.errors)
+    ):
+        found.errors = mark.errors
+    if mark.status is not Status.PASSED:
+        raise _Verdict(mark.status, mark.report or mark.message)
+
+
+def _worst(errors: tuple[ErrorFigures, ...]) -> float:
+    return max(figures.over_honest or 0.0 for figures in errors)
+
+
+def _unchanged(candidate: Session, question: Question) -> None:
+    pristine = question.pristine()
+    after = candidate.fetch(0, pristine, "inputs")
+    if after.tensors is None or not all(torch.equal(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
+        raise _Verdict(Status.INPUT_MUTATED, "an input is not what it was before the call")
+
+
+def _repeatable(exam: Exam, candidate: Session, question: Question, found: _Findings) -> None:
+    """The same inputs again: a wrong second answer is a verdict, other bits within the tolerance a flag."""
+    before = candidate.fetch(0, question.honest).tensors
+    candidate.stage([question.arguments])
+    candidate.run(1)
+    again = candidate.fetch(0, question.honest)
+    if (mark := exam.mark(question, again)).status is not Status.PASSED:
+        raise _Verdict(Status.NONDETERMINISTIC, f"the second call on the same input is wrong: {mark.message}")
+    if before and again.tensors and not all(torch.equal(a, b) for a, b in zip(before, again.tensors, strict=True)):
+        found.flags.append(Flag(name="bits_differ", evidence="two calls on the same input differ within the tolerance"))
+
+
+def _time(
+    exam: Exam,
+    candidate: Session,
+    baseline: Session,
+    plan: Plan,
+    found: _Findings,
+    on_phase: Callable[[str], None],
+) -> None:
+    """Paired rounds in random order on fresh inputs; one output of each round, chosen afterwards, is checked."""
+    sets: list[list[Any]] = [exam.arguments()]
+    one = sum(tensor.numel() * tensor.element_size() for tensor in Question(sets[0], (), (), ()).pristine())
+    calls = max(1, min(plan.calls, plan.round_bytes // max(one, 1)))
+    clock = Clock(candidate.device)
+    for i_round in range(plan.rounds):
+        on_phase(f"timing round {i_round + 1} of {plan.rounds}")
+        sets = [exam.arguments() for _ in range(calls)]
+        for session in random.sample([candidate, baseline], 2):
+            name = "solution" if session is candidate else "baseline"
+            try:
+                session.stage(sets)
+                samples = session.run(calls)
+            except Ended as end:
+                if session is baseline:
+                    raise _Verdict(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
+                raise
+            if i_round:
+                clock.add(name, samples, session.run_seconds)
+        chosen = random.randrange(calls)
+        question = exam.question(sets[chosen])
+        _accept(exam.mark(question, candidate.fetch(chosen, question.honest)), found)
+        found.timed_outputs_checked += 1
+        del question
+
+    if flag := clock.lie():
+        found.flags.append(flag)
+        raise _Verdict(Status.REJECTED, f"{flag.name}: {flag.evidence}")
+    found.baseline, found.time = clock.timing("baseline"), clock.timing("solution")
+    found.rounds = clock.round_medians()
+    if found.floor and found.time.p50_ms < found.floor.impossible_ms:
+        evidence = (
+            f"{found.time.p50_ms:.4g} ms a call, but no honest call takes less than {found.floor.impossible_ms:.4g} ms"
+        )
+        found.flags.append(Flag(name="under_the_floor", evidence=evidence))
+        raise _Verdict(Status.REJECTED, f"under_the_floor: {evidence}")

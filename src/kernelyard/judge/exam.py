@@ -1,0 +1,161 @@
+"""The judge's own side of a problem file: inputs from secret seeds, expected values, cost. Nothing of it leaves."""
+
+import copy
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from kernelyard.core.operator import Cost, Tolerance
+from kernelyard.core.problem import Problem, place
+from kernelyard.core.verdict import ErrorFigures, Status
+from kernelyard.judge.compare import compare
+from kernelyard.sandbox.session import Fetched
+from kernelyard.sandbox.wire import named_leaves
+
+
+class InvalidProblem(Exception):
+    """The reference cannot serve as one."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One set of inputs and what is expected of it."""
+
+    arguments: list[Any]
+    names: tuple[str, ...]
+    reference: tuple[Tensor, ...]
+    """float64."""
+    honest: tuple[Tensor, ...]
+    """The reference's answer in the dtype of the problem, by torch's defaults."""
+
+    def pristine(self) -> list[Tensor]:
+        """The input tensors, in the order a worker returns them."""
+        return [value for _, value in named_leaves(self.arguments) if isinstance(value, Tensor)]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How an answer fared."""
+
+    status: Status
+    message: str = ""
+    report: str = ""
+    errors: tuple[ErrorFigures, ...] = ()
+
+
+class Exam:
+    """A problem made concrete on a device in a dtype. Raises InvalidProblem where the reference fails."""
+
+    def __init__(self, problem: Problem, dtype: torch.dtype, device: torch.device, tolerance: Tolerance) -> None:
+        self.problem, self.dtype, self.device, self.tolerance = problem, dtype, device, tolerance
+        self.weight_seed = secrets.randbits(31)
+        try:
+            self.init_arguments = list(problem.get_init_inputs())
+            self.model = problem.make_model(self.init_arguments, self.weight_seed, dtype, device)
+            self.exact = copy.deepcopy(self.model).double()
+        except Exception as error:
+            raise InvalidProblem(f"the reference cannot be constructed: {_line(error)}") from error
+
+    def arguments(self) -> list[Any]:
+        """Fresh inputs from a fresh secret seed."""
+        try:
+            return self.problem.make_inputs(secrets.randbits(31), self.dtype, self.device)
+        except Exception as error:
+            raise InvalidProblem(f"get_inputs fails: {_line(error)}") from error
+
+    def question(self, arguments: list[Any] | None = None) -> Question:
+        """Inputs with the float64 and the honest answer."""
+        arguments = self.arguments() if arguments is None else arguments
+        try:
+            with torch.no_grad():
+                honest = named_leaves(self.model(*place(_cloned(arguments), self.dtype, self.device)))
+                reference = named_leaves(self._exact(arguments))
+        except Exception as error:
+            raise InvalidProblem(f"the reference fails: {_line(error)}") from error
+        for name, value in honest:
+            if not isinstance(value, Tensor):
+                raise InvalidProblem(f"the reference returns {type(value).__name__} as {name}; expected tensors")
+        values = tuple(value for _, value in reference)
+        if not all(bool(torch.isfinite(value).all()) for value in (*values, *(value for _, value in honest))):
+            raise InvalidProblem("the reference's answer is not finite")
+        return Question(arguments, tuple(name for name, _ in honest), values, tuple(value for _, value in honest))
+
+    def _exact(self, arguments: list[Any]) -> Any:
+        """The float64 answer; on the CPU where the device's memory does not hold it."""
+        try:
+            return self.exact(*place(_cloned(arguments), torch.float64, self.device))
+        except torch.OutOfMemoryError:
+            host = torch.device("cpu")
+            self.exact.to(host)
+            answer = self.exact(*place(_cloned(arguments), torch.float64, host))
+            self.exact.to(self.device)
+            return answer
+
+    def mark(self, question: Question, fetched: Fetched) -> Mark:
+        """Hold one call's outputs against what is expected of them."""
+        names = tuple(output.name for output in fetched.outputs)
+        if names != question.names:
+            return Mark(
+                Status.INCORRECT_SHAPE,
+                f"returned {', '.join(names) or 'nothing'}; expected {', '.join(question.names)}",
+            )
+        for output, expected in zip(fetched.outputs, question.honest, strict=True):
+            if output.kind != "Tensor":
+                return Mark(Status.REJECTED, f"{output.name} is a {output.kind}; expected a plain torch.Tensor")
+            if output.shape != tuple(expected.shape):
+                return Mark(
+                    Status.INCORRECT_SHAPE,
+                    f"{output.name}: shape {output.shape}, expected {tuple(expected.shape)}",
+                )
+            plain = str(expected.dtype).removeprefix("torch.")
+            if output.dtype != plain:
+                return Mark(Status.INCORRECT_DTYPE, f"{output.name}: dtype {output.dtype}, expected {plain}")
+        if fetched.tensors is None:
+            return Mark(Status.REJECTED, "the outputs were described and not written")
+        errors: list[ErrorFigures] = []
+        held = zip(question.names, fetched.tensors, question.reference, question.honest, strict=True)
+        for name, got, reference, honest in held:
+            comparison = compare(name, got, reference, honest, self.tolerance)
+            errors += [comparison.figures] if comparison.figures else []
+            if not comparison.passed:
+                return Mark(comparison.status, comparison.message, comparison.report, tuple(errors))
+        return Mark(Status.PASSED, errors=tuple(errors))
+
+    def degenerate(self, first: Question, second: Question) -> str | None:
+        """Why this problem cannot tell a right answer from a lazy one, if it cannot."""
+        pairs = list(zip(first.reference, first.honest, second.honest, strict=True))
+        zero = [compare("", torch.zeros_like(h), r, h, self.tolerance).passed for r, h, _ in pairs]
+        stale = [other.shape == h.shape and compare("", other, r, h, self.tolerance).passed for r, h, other in pairs]
+        if all(zero):
+            return "an output of zeros passes"
+        if all(stale):
+            return "the answer to one input passes for another"
+        return None
+
+    def cost(self, question: Question) -> Cost:
+        """Inputs and weights read once, outputs written once; operations as torch counts them (matrix products)."""
+        held = [*question.pristine(), *self.model.state_dict().values()]
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            self.model(*_cloned(question.arguments))
+        operations = counter.get_total_flops()
+        return Cost(
+            read_bytes=sum(tensor.numel() * tensor.element_size() for tensor in held),
+            write_bytes=sum(tensor.numel() * tensor.element_size() for tensor in question.honest),
+            operations=operations,
+            matrix=operations > 0,
+        )
+
+
+def _cloned(value: Any) -> Any:
+    """The reference gets copies: one that works in place must not touch what the candidate will see."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    return type(value)(_cloned(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -1,0 +1,41 @@
+"""What paired rounds say about a speedup."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Student's t, two-sided 95 %, for 1 to 30 degrees of freedom; beyond, the normal value is 2 % off at most.
+_T95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A geometric mean with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
+    """Geometric mean over rounds of numerator / denominator; the interval is Student's t on the logarithms.
+
+    Needs two rounds at least. Pairing takes the machine's drift out: both sides of a ratio saw the same minute.
+    """
+    logs = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
+    count = len(logs)
+    mean = sum(logs) / count
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in logs) / (count - 1))
+    t = _T95[count - 2] if count - 2 < len(_T95) else 1.96
+    half = t * deviation / math.sqrt(count)
+    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half))

@@ -1,0 +1,236 @@
+"""The judge's side of one worker: one candidate, one life, a deadline for every request."""
+
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from kernelyard.core.verdict import Phase, Status
+from kernelyard.sandbox.launch import Limits, SandboxedProcess, SandboxKind, launch
+from kernelyard.sandbox.wire import (
+    Channel,
+    Closed,
+    OutputSpec,
+    ProtocolError,
+    Reply,
+    SharedBytes,
+    flatten,
+    layout,
+    pack,
+)
+
+
+class Ended(Exception):
+    """The session is over; says what that means for the candidate."""
+
+    def __init__(self, status: Status, phase: Phase, message: str) -> None:
+        super().__init__(message)
+        self.status, self.phase, self.message = status, phase, message
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds that each phase's request may take before the worker is killed."""
+
+    start: float = 60.0
+    """Importing torch on a loaded machine; longer is the machine's fault, not the candidate's."""
+    load: float = 300.0
+    """`load_inline` with torch's headers takes 53 s on an H100 machine, for each of up to a few extensions."""
+    check: float = 120.0
+    time: float = 120.0
+
+    def of(self, phase: Phase) -> float:
+        return {
+            Phase.START: self.start,
+            Phase.LOAD: self.load,
+            Phase.CHECK: self.check,
+            Phase.TIME: self.time,
+        }[phase]
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a worker handed back of one call: the description of each output, and copies of the bytes if they fit."""
+
+    outputs: tuple[OutputSpec, ...]
+    tensors: tuple[Tensor, ...] | None
+
+
+class Session:
+    """A sandboxed worker. Use as a context manager: leaving it ends every process of the candidate.
+
+    Every method raises Ended when the worker fails, dies, lies about the protocol or outlives its deadline.
+    """
+
+    def __init__(self, kind: SandboxKind, limits: Limits, device: torch.device, deadlines: Deadlines) -> None:
+        self.device, self.deadlines = device, deadlines
+        self.phase = Phase.START
+        self.run_seconds = 0.0
+        """Time of the last `run` on the judge's clock, which the candidate cannot touch."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.channel = Channel(ours)
+        try:
+            self.process: SandboxedProcess = launch(
+                [
+                    sys.executable,
+                    "-P" if sys.version_info >= (3, 11) else "-s",
+                    "-m",
+                    "kernelyard.sandbox.worker",
+                    str(theirs.fileno()),
+                ],
+                kind=kind,
+                limits=limits,
+                inherit=(theirs.fileno(),),
+                device=str(device),
+                environment={"TRITON_INTERPRET": "1"} if device.type == "cpu" else {},
+            )
+        finally:
+            theirs.close()
+        self._pending = self._send("ping")
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.channel.socket.close()
+        self.process.kill()
+
+    def await_start(self) -> None:
+        """Wait until the worker answers: the interpreter is up and torch imported."""
+        self._await(self._pending)
+
+    def load(
+        self,
+        file_name: str,
+        source: str,
+        class_name: str,
+        arguments: Sequence[Any],
+        seed: int,
+        dtype: torch.dtype,
+        weights: Mapping[str, Tensor],
+    ) -> Literal["state_dict", "seed", "none"]:
+        """Construct the class; returns how it got the weights."""
+        self.phase = Phase.LOAD
+        tensors: list[Tensor] = []
+        tree = flatten(list(arguments), tensors)
+        index = [(name, len(tensors) + i) for i, name in enumerate(weights)]
+        reply = self._with_tensors(
+            [[*tensors, *weights.values()]],
+            "load",
+            file_name=Path(file_name).name,
+            source=source,
+            arguments=tree,
+            seed=seed,
+            device=self.device.type,
+            dtype=str(dtype).removeprefix("torch."),
+            weights=index,
+            **{"class": class_name},
+        )
+        return reply.weights or "none"
+
+    def stage(self, sets: Sequence[Sequence[Any]]) -> None:
+        """Hand over the argument lists of the next run, each a set of its own."""
+        trees, tensors = [], []
+        for arguments in sets:
+            own: list[Tensor] = []
+            trees.append(flatten(list(arguments), own))
+            tensors.append(own)
+        self._with_tensors(tensors, "stage", arguments=trees)
+
+    def run(self, calls: int) -> tuple[tuple[float, float], ...]:
+        """Call the candidate once on every staged set; (event, host) milliseconds of each call as the worker says."""
+        begin = time.perf_counter()
+        reply = self._ask("run")
+        self.run_seconds = time.perf_counter() - begin
+        if len(reply.samples) != calls or not all(0 < sample < 1e9 for pair in reply.samples for sample in pair):
+            raise self._broken(f"{len(reply.samples)} samples for {calls} calls, or one that is no time")
+        return reply.samples
+
+    def fetch(self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "inputs"] = "outputs") -> Fetched:
+        """The outputs of call `index` of the last run; memory is lent for tensors like `expected`."""
+        specs, size = layout(expected)
+        shared = SharedBytes.create(size, worker_may_write=True)
+        try:
+            reply = self._ask("fetch", shared.fd, index=index, what=what)
+            if not reply.written or [(spec.dtype, spec.shape) for spec in specs] != [
+                (output.dtype, output.shape) for output in reply.outputs
+            ]:
+                return Fetched(reply.outputs, None)
+            return Fetched(reply.outputs, tuple(shared.read(spec, self.device) for spec in specs))
+        finally:
+            shared.close()
+
+    def _with_tensors(self, groups: Sequence[Sequence[Tensor]], do: str, **fields: Any) -> Reply:
+        shared, specs = pack([tensor for group in groups for tensor in group])
+        grouped, start = [], 0
+        for group in groups:
+            grouped.append([spec.model_dump() for spec in specs[start : start + len(group)]])
+            start += len(group)
+        fields["tensors"] = grouped[0] if do == "load" else grouped
+        try:
+            return self._ask(do, shared.fd, **fields)
+        finally:
+            shared.close()
+
+    def _ask(self, do: str, fd: int | None = None, **fields: Any) -> Reply:
+        return self._await(self._send(do, fd, **fields))
+
+    def _send(self, do: str, fd: int | None = None, **fields: Any) -> str:
+        nonce = secrets.token_hex(16)
+        try:
+            self.channel.send({"nonce": nonce, "do": do, **fields}, fd)
+        except Closed:
+            raise self._died() from None
+        return nonce
+
+    def _await(self, nonce: str) -> Reply:
+        limit = self.deadlines.of(self.phase)
+        try:
+            message, fd = self.channel.receive(time.monotonic() + limit)
+        except TimeoutError:
+            self.process.kill()
+            if self.process.exceeded:
+                raise self._died() from None
+            status = Status.INFRA_ERROR if self.phase is Phase.START else Status.TIMEOUT
+            raise Ended(status, self.phase, f"no answer within {limit:g} s in phase {self.phase.value}") from None
+        except Closed:
+            raise self._died() from None
+        except ProtocolError as error:
+            raise self._broken(str(error)) from None
+        try:
+            reply = Reply.model_validate(message)
+        except ValidationError as error:
+            raise self._broken(f"an answer with {error.error_count()} fields that the protocol does not have") from None
+        if fd is not None or not secrets.compare_digest(reply.nonce, nonce):
+            raise self._broken("an answer to a question that was not asked")
+        if reply.failure is not None:
+            raise Ended(Status(reply.failure.kind), self.phase, reply.failure.message)
+        return reply
+
+    def _broken(self, what: str) -> Ended:
+        self.process.kill()
+        return Ended(Status.REJECTED, self.phase, f"the worker broke the protocol: {what}")
+
+    def _died(self) -> Ended:
+        """What the death of the worker means."""
+        self.process.wait(2.0)
+        self.process.kill()
+        if self.process.exceeded == "memory":
+            return Ended(Status.OUT_OF_MEMORY, self.phase, "killed for taking more memory than the limit")
+        if self.process.exceeded == "output":
+            return Ended(Status.REJECTED, self.phase, "killed for flooding its output")
+        if self.phase is Phase.START:
+            tail = (self.process.stderr.strip().splitlines() or ["no output"])[-1]
+            return Ended(Status.INFRA_ERROR, self.phase, f"the worker did not start: {tail}")
+        return Ended(Status.CRASHED, self.phase, f"{self.process.describe_exit()} before it answered")
