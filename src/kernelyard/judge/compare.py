@@ -142,7 +142,8 @@ def _mismatches(
     flat: list[Tensor], shape: torch.Size, allowed_abs: float, allowed_rel: float, allow_nonfinite: bool
 ) -> tuple[int, str, float]:
     """Count of the elements outside, the first of them and the worst in words, and the worst error."""
-    count, lines, worst, worst_line = 0, [], -1.0, ""
+    lines: list[str] = []
+    count, worst, worst_line = 0, -1.0, ""
     for start, g, _, r in _chunks(*flat):
         error = (g - r).abs()
         outside = (error > allowed_abs) | (error > allowed_rel * (r.abs() + TINY))

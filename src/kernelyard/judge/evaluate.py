@@ -50,7 +50,7 @@ class _Findings:
     rounds: list[tuple[float, float]] = field(default_factory=list)
 
 
-class _Verdict(Exception):
+class _End(Exception):
     """The end of the protocol, short of a pass."""
 
     def __init__(self, status: Status, message: str) -> None:
@@ -70,7 +70,7 @@ def evaluate(
     plan: Plan = Plan(),
     on_phase: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """The verdict on `solution`. Baseline and solution run in workers of their own; this process runs only the problem."""
+    """The verdict on `solution`. Baseline and solution run in workers; only the problem runs here."""
     found = _Findings()
     status, message, phase = Status.PASSED, "", None
     try:
@@ -82,7 +82,7 @@ def evaluate(
             _examine(problem, solution, candidate, baseline, plan, device, dtype, found, on_phase)
     except InvalidProblem as error:
         status, message, phase = Status.INVALID_PROBLEM, str(error), None
-    except _Verdict as end:
+    except _End as end:
         status, message, phase = end.status, end.message, found.phase
     except Ended as end:
         status, message, phase = end.status, end.message, end.phase
@@ -161,7 +161,7 @@ def _examine(
         )
         baseline.phase = Phase.TIME
     except Ended as end:
-        raise _Verdict(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
+        raise _End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
     cost = exam.cost(first)
     ceilings = measure_ceilings(device, str(dtype).removeprefix("torch."), matrix=cost.matrix)
     found.floor = floor(cost, ceilings)
@@ -193,7 +193,7 @@ def _accept(mark: Mark, found: _Findings) -> None:
     ):
         found.errors = mark.errors
     if mark.status is not Status.PASSED:
-        raise _Verdict(mark.status, mark.report or mark.message)
+        raise _End(mark.status, mark.report or mark.message)
 
 
 def _worst(errors: tuple[ErrorFigures, ...]) -> float:
@@ -204,7 +204,7 @@ def _unchanged(candidate: Session, question: Question) -> None:
     pristine = question.pristine()
     after = candidate.fetch(0, pristine, "inputs")
     if after.tensors is None or not all(torch.equal(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
-        raise _Verdict(Status.INPUT_MUTATED, "an input is not what it was before the call")
+        raise _End(Status.INPUT_MUTATED, "an input is not what it was before the call")
 
 
 def _repeatable(exam: Exam, candidate: Session, question: Question, found: _Findings) -> None:
@@ -214,7 +214,7 @@ def _repeatable(exam: Exam, candidate: Session, question: Question, found: _Find
     candidate.run(1)
     again = candidate.fetch(0, question.honest)
     if (mark := exam.mark(question, again)).status is not Status.PASSED:
-        raise _Verdict(Status.NONDETERMINISTIC, f"the second call on the same input is wrong: {mark.message}")
+        raise _End(Status.NONDETERMINISTIC, f"the second call on the same input is wrong: {mark.message}")
     if before and again.tensors and not all(torch.equal(a, b) for a, b in zip(before, again.tensors, strict=True)):
         found.flags.append(Flag(name="bits_differ", evidence="two calls on the same input differ within the tolerance"))
 
@@ -242,7 +242,7 @@ def _time(
                 samples = session.run(calls)
             except Ended as end:
                 if session is baseline:
-                    raise _Verdict(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
+                    raise _End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
                 raise
             if i_round:
                 clock.add(name, samples, session.run_seconds)
@@ -254,12 +254,11 @@ def _time(
 
     if flag := clock.lie():
         found.flags.append(flag)
-        raise _Verdict(Status.REJECTED, f"{flag.name}: {flag.evidence}")
+        raise _End(Status.REJECTED, f"{flag.name}: {flag.evidence}")
     found.baseline, found.time = clock.timing("baseline"), clock.timing("solution")
     found.rounds = clock.round_medians()
     if found.floor and found.time.p50_ms < found.floor.impossible_ms:
-        evidence = (
-            f"{found.time.p50_ms:.4g} ms a call, but no honest call takes less than {found.floor.impossible_ms:.4g} ms"
-        )
+        least = found.floor.impossible_ms
+        evidence = f"{found.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
         found.flags.append(Flag(name="under_the_floor", evidence=evidence))
-        raise _Verdict(Status.REJECTED, f"under_the_floor: {evidence}")
+        raise _End(Status.REJECTED, f"under_the_floor: {evidence}")

@@ -1,6 +1,7 @@
 """Turn an implementation, a workload and a mode into a call without arguments, which is what clocks take."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -21,9 +22,8 @@ def prepare(
         for name, value in inputs.items()
     }
     wanted = [leaves[name] for name in operator.differentiable]
-    output = candidate.call(**leaves)
-    grad = torch.randn_like(output)
+    kept = candidate.call(**leaves)
+    grad = torch.randn_like(kept)
     if mode is Mode.BACKWARD:
-        return lambda: torch.autograd.grad(output, wanted, grad, retain_graph=True)
-    del output
+        return partial(torch.autograd.grad, kept, wanted, grad, retain_graph=True)
     return lambda: torch.autograd.grad(candidate.call(**leaves), wanted, grad)

@@ -1,5 +1,6 @@
 """The judge's side of one worker: one candidate, one life, a deadline for every request."""
 
+import os
 import secrets
 import socket
 import sys
@@ -212,6 +213,8 @@ class Session:
             reply = Reply.model_validate(message)
         except ValidationError as error:
             raise self._broken(f"an answer with {error.error_count()} fields that the protocol does not have") from None
+        if fd is not None:
+            os.close(fd)
         if fd is not None or not secrets.compare_digest(reply.nonce, nonce):
             raise self._broken("an answer to a question that was not asked")
         if reply.failure is not None:

@@ -5,6 +5,7 @@ file descriptor. Tensors lie in a memfd that is sealed against resizing (a worke
 with SIGBUS) and, on the way to a worker, against writing.
 """
 
+import contextlib
 import fcntl
 import json
 import mmap
@@ -190,11 +191,9 @@ class SharedBytes:
             flat.view(tensor.shape).copy_(tensor.detach())
 
     def close(self) -> None:
-        try:
+        # Where a tensor still views the mapping, it goes when the last such tensor does.
+        with contextlib.suppress(BufferError):
             self.memory.close()
-        except BufferError:
-            # A tensor still views the mapping; it goes when the last such tensor does.
-            pass
         os.close(self.fd)
 
 
