@@ -1,0 +1,63 @@
+"""Which device nodes a process needs for the device it was granted, and how that device is named inside."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelyard.core.errors import UsageError
+
+_NVIDIA_CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The nodes under /dev that are opened to the process and the variables that select the device."""
+
+    nodes: tuple[Path, ...]
+    environment: dict[str, str]
+
+
+def grant(device: str) -> Grant:
+    """What "cpu", "cuda" or "cuda:N" needs, N as the judge counts. Raises UsageError where there is no such device."""
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return Grant((), {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""})
+    if kind != "cuda":
+        raise UsageError(f"no sandbox for device {device!r}: expected cpu or cuda:N")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else None
+    position = int(index or 0)
+    if names is not None and position >= len(names):
+        raise UsageError(f"no device {device!r}: CUDA_VISIBLE_DEVICES names {len(names)}")
+    name = names[position].strip() if names else str(position)
+    if Path("/dev/kfd").exists():
+        # One node serves every AMD GPU for compute, so a single one cannot be granted by nodes alone.
+        return Grant((Path("/dev/kfd"), Path("/dev/dri")), {"HIP_VISIBLE_DEVICES": name})
+    node = _nvidia_node(name)
+    control = tuple(path for path in map(Path, _NVIDIA_CONTROL) if path.exists())
+    return Grant((node, *control), {"CUDA_VISIBLE_DEVICES": name, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+
+
+def _nvidia_node(name: str) -> Path:
+    """The node of the GPU that CUDA_VISIBLE_DEVICES calls `name`: an index in PCI order, or a UUID."""
+    nodes = sorted(path for path in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
+    if not nodes:
+        raise UsageError("no NVIDIA device: /dev holds no nvidia0 or other GPU node")
+    if len(nodes) == 1:
+        return nodes[0]
+    minors: dict[str, str] = {}
+    for position, directory in enumerate(sorted(Path("/proc/driver/nvidia/gpus").glob("*"))):
+        text = (directory / "information").read_text()
+        minor = re.search(r"Device Minor:\s*(\d+)", text)
+        uuid = re.search(r"GPU UUID:\s*(\S+)", text)
+        if minor:
+            minors[str(position)] = minor[1]
+            if uuid:
+                minors[uuid[1]] = minor[1]
+    node = Path(f"/dev/nvidia{minors.get(name, name)}")
+    if not node.exists():
+        raise UsageError(f"no NVIDIA device {name!r}: expected one of {', '.join(map(str, nodes))}")
+    return node

@@ -1,0 +1,145 @@
+"""The keeper: a small trusted parent of every sandboxed command, outside its walls.
+
+The kernel hands orphans to the nearest subreaper, so whatever the command leaves behind - a daemon that forked twice
+and started its own session included - becomes the keeper's child and is found. It ends when the command ends, on
+SIGTERM, or when the judge is gone, and each time kills and reaps every descendant first: once the keeper has exited,
+the tree is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+
+from kernelyard.sandbox import confine, processes
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the keeper is told, as JSON on its command line.
+
+    `command`: what to run. `inherit`: descriptors for the command alone. `lifeline`: read end of a pipe that the judge
+    holds open. `report`: write end of a pipe that gets one line of text if the command cannot be started, and closes
+    without a word when it runs. `rlimits`: RLIMIT_* by name. `walls`: the native sandbox's, or None.
+    """
+
+    command: list[str]
+    inherit: list[int]
+    lifeline: int
+    report: int
+    rlimits: dict[str, int]
+    walls: confine.Walls | None
+
+    def to_json(self) -> str:
+        """The inverse of `from_json`."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """Raises ValueError, KeyError or TypeError on what is no plan."""
+        fields = json.loads(text)
+        walls = fields.pop("walls")
+        return Plan(**fields, walls=confine.Walls(**walls) if walls else None)
+
+
+def main() -> NoReturn:
+    """Run the plan in `sys.argv[1]`; exits with the command's status, or 128 + the signal that killed it."""
+    plan = Plan.from_json(sys.argv[1])
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    stop: list[int] = []
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+    keeper = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _become(plan, keeper)
+    _let_go(plan)
+    status: int | None = None
+    while status is None and not stop:
+        ready, _, _ = select.select([plan.lifeline, wake_read], [], [])
+        if plan.lifeline in ready:
+            break
+        os.read(wake_read, 4096)
+        status = _reap(child)
+    status = _sweep(child, status)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _become(plan: Plan, keeper: int) -> NoReturn:
+    """The command's side of the fork."""
+    try:
+        signal.set_wakeup_fd(-1)
+        # Python ignores the last two, and what is ignored stays ignored over exec.
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.close(plan.lifeline)
+        os.set_inheritable(plan.report, False)
+        with open("/proc/self/oom_score_adj", "w") as adjustment:  # noqa: PTH123
+            adjustment.write("1000")  # the first to go when the machine runs short
+        confine.apply_rlimits(plan.rlimits)
+        if plan.walls is not None:
+            confine.apply(plan.walls)
+            if plan.walls.seccomp_fd is not None:
+                os.close(plan.walls.seccomp_fd)
+        confine.die_with_parent(keeper)
+        os.execvp(plan.command[0], plan.command)
+    except BaseException as error:
+        os.write(plan.report, f"{type(error).__name__}: {error}".encode())
+    os._exit(126)
+
+
+def _let_go(plan: Plan) -> None:
+    """Drop every descriptor of the command's, so that their other ends see its end and not the keeper's."""
+    for descriptor in (*plan.inherit, plan.report):
+        os.close(descriptor)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+
+
+def _reap(child: int) -> int | None:
+    """Collect every ended child; the wait status of `child` if it was among them."""
+    found = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == child:
+            found = status
+
+
+def _sweep(child: int, status: int | None) -> int:
+    """Kill until no descendant is left; ECHILD proves it, because orphans come to the subreaper."""
+    pause = 0.0005
+    while True:
+        for pid in processes.descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        while True:
+            try:
+                pid, ended = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return status if status is not None else signal.SIGKILL
+            if pid == 0:
+                break
+            if pid == child:
+                status = ended
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)  # one that sits in a driver call may take seconds to die

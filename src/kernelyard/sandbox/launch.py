@@ -1,0 +1,324 @@
+"""Start a command inside a sandbox and hold it: `choose` a kind, `launch`, and kill by leaving the context."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+
+from kernelyard.core.errors import UsageError
+from kernelyard.sandbox import bubblewrap, devices, native, processes, seccomp, surroundings
+from kernelyard.sandbox.confine import Walls
+from kernelyard.sandbox.keeper import Plan
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.watch import Exceeded, Watcher
+
+_START_SECONDS = 20.0
+_KILL_SECONDS = 30.0
+_SOURCE = str(Path(__file__).resolve().parents[2])
+# -I and -S: nothing of the environment or of site-packages runs in the keeper, and it starts in 20 ms.
+_KEEPER = f"import sys; sys.path.append({_SOURCE!r}); from kernelyard.sandbox.keeper import main; main()"
+
+
+class SandboxKind(str, Enum):
+    """How strong the walls are: namespaces, what a process can do to itself, or none at all."""
+
+    BUBBLEWRAP = "bubblewrap"
+    NATIVE = "native"
+    NONE = "none"
+
+
+class SandboxError(RuntimeError):
+    """A sandboxed process could not be started, or could not be killed. Never the fault of the code inside."""
+
+
+def choose(requested: SandboxKind | None = None) -> SandboxKind:
+    """The kind to use: the requested one, else bubblewrap where it runs, else native.
+
+    Raises UsageError where the requested kind does not run here.
+    """
+    if requested is not None and requested is not SandboxKind.BUBBLEWRAP:
+        return requested
+    problem = bubblewrap_problem()
+    if problem is None:
+        return SandboxKind.BUBBLEWRAP
+    if requested is None:
+        return SandboxKind.NATIVE
+    raise UsageError(f"the bubblewrap sandbox does not run here: {problem}; expected --sandbox native")
+
+
+@functools.cache
+def bubblewrap_problem() -> str | None:
+    """Why bubblewrap cannot be used, found by running it once; None where it works."""
+    if bubblewrap.program() is None:
+        return "no bwrap on PATH and KERNELYARD_BWRAP names none"
+    try:
+        with launch([sys.executable, "-I", "-S", "-c", "pass"], kind=SandboxKind.BUBBLEWRAP, device="cpu") as probe:
+            status = probe.wait(_START_SECONDS)
+            return None if status == 0 else probe.stderr.strip() or probe.describe_exit()
+    except SandboxError as error:
+        return str(error)
+
+
+@dataclass(frozen=True)
+class _World:
+    """What one kind of sandbox makes of a command: the command line that really runs and all that goes with it."""
+
+    command: list[str]
+    private: Path | None = None
+    rlimits: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    walls: Walls | None = None
+    descriptors: list[int] = field(default_factory=list)
+
+
+class SandboxedProcess:
+    """A running command and everything it started. Leaving the context kills the whole tree.
+
+    `missing`: layers that this machine lacks, by name, each with the reason.
+    """
+
+    def __init__(self, keeper: subprocess.Popen[bytes], lifeline: int, limits: Limits, world: _World) -> None:
+        assert keeper.stdout is not None and keeper.stderr is not None
+        self.missing = world.missing
+        self._keeper = keeper
+        self._lifeline = lifeline
+        self._private = world.private
+        self._watcher = Watcher(
+            keeper=keeper.pid,
+            streams=(os.dup(keeper.stdout.fileno()), os.dup(keeper.stderr.fileno())),
+            limits=limits,
+            private=world.private,
+            ended=lambda: keeper.poll() is not None,
+            kill=lambda: keeper.send_signal(signal.SIGTERM),
+        )
+        keeper.stdout.close()
+        keeper.stderr.close()
+
+    def __enter__(self) -> SandboxedProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """The pid of the keeper, on whose tree the limits are counted; not that of the command."""
+        return self._keeper.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code of the command, minus the signal that killed it, or None while it runs.
+
+        An exit code of 128 + n cannot be told from signal n and reads as the signal.
+        """
+        code = self._keeper.returncode
+        if code is None or code <= 128 or code - 128 not in set(signal.Signals):
+            return code
+        return 128 - code
+
+    @property
+    def stdout(self) -> str:
+        """What the command wrote so far, cut in the middle beyond 128 KiB; complete once it has ended."""
+        return str(self._watcher.stdout)
+
+    @property
+    def stderr(self) -> str:
+        """As `stdout`."""
+        return str(self._watcher.stderr)
+
+    @property
+    def exceeded(self) -> Exceeded | None:
+        """The limit for which the tree was killed, if it was."""
+        return self._watcher.exceeded
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """The largest memory of the tree that the watcher saw; one look every 25 ms."""
+        return self._watcher.peak_memory_bytes
+
+    def poll(self) -> int | None:
+        """`returncode`, without waiting."""
+        if self._keeper.poll() is None:
+            return None
+        self._finish()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """`returncode` once the command has ended and its tree is gone; None if `timeout` seconds were not enough."""
+        try:
+            self._keeper.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        self._finish()
+        return self.returncode
+
+    def kill(self) -> None:
+        """Kill the whole tree and return when it is gone. Harmless after the end, and twice.
+
+        Raises SandboxError if it survives 30 s of SIGKILL, which means: it sits in a driver call, and the device is not
+        fit for the next evaluation.
+        """
+        if self._keeper.poll() is None:
+            self._keeper.send_signal(signal.SIGTERM)
+        if self.wait(_KILL_SECONDS) is None:
+            stuck = processes.descendants(self._keeper.pid)
+            raise SandboxError(f"processes {stuck} outlive SIGKILL: stuck in a kernel call")
+
+    def describe_exit(self) -> str:
+        """ "exit code 3", "killed by signal SIGSEGV" or "still running"."""
+        code = self.returncode
+        if code is None:
+            return "still running"
+        return f"exit code {code}" if code >= 0 else f"killed by signal {signal.Signals(-code).name}"
+
+    def _finish(self) -> None:
+        self._watcher.join(5.0)
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+        if self._private is not None:
+            _remove(self._private)
+            self._private = None
+
+
+def launch(
+    command: Sequence[str],
+    *,
+    kind: SandboxKind,
+    limits: Limits | None = None,
+    inherit: Sequence[int] = (),
+    device: str = "cpu",
+    readable: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+) -> SandboxedProcess:
+    """Run `command` inside `kind`; returns as soon as it is being executed.
+
+    `inherit` are descriptors that the command gets under the same numbers. `readable` are paths it may read besides the
+    interpreter, kernelyard and the system's libraries. `environment` is added to the allow-listed variables. Its
+    working directory is private, the only place it may write, and vanishes with it. SandboxKind.NONE takes nothing
+    away: its output, memory and descendants are watched, and that is all.
+
+    Raises SandboxError where it cannot be started, UsageError for a device that is not there.
+    """
+    limits = limits or Limits()
+    granted = devices.grant(device)
+    with contextlib.ExitStack() as undo, contextlib.ExitStack() as handed_over:
+        world = _world(command, kind, limits, granted.nodes, readable, undo, handed_over)
+        home = bubblewrap.PRIVATE if world.private is None else str(world.private)
+        variables = surroundings.environment(home, {**granted.environment, **(environment or {})})
+        lifeline_read, lifeline_write = os.pipe()
+        handed_over.callback(os.close, lifeline_read)
+        undo.callback(os.close, lifeline_write)
+        report_read, report_write = os.pipe()
+        undo.callback(os.close, report_read)
+        descriptors = [*inherit, *world.descriptors]
+        plan = Plan(world.command, descriptors, lifeline_read, report_write, world.rlimits, world.walls)
+        try:
+            keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _KEEPER, plan.to_json()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **variables} if kind is SandboxKind.NONE else variables,
+                cwd=world.private or "/",
+                start_new_session=True,
+                pass_fds=[*descriptors, lifeline_read, report_write],
+            )
+        finally:
+            os.close(report_write)
+        problem = _report(report_read)
+        process = SandboxedProcess(keeper, lifeline_write, limits, world)
+        undo.pop_all()
+        os.close(report_read)
+        if problem is not None:
+            process.kill()
+            raise SandboxError(problem or process.stderr.strip() or process.describe_exit())
+        return process
+
+
+def _world(
+    command: Sequence[str],
+    kind: SandboxKind,
+    limits: Limits,
+    nodes: Sequence[Path],
+    readable: Sequence[Path],
+    undo: contextlib.ExitStack,
+    handed_over: contextlib.ExitStack,
+) -> _World:
+    if kind is SandboxKind.NONE:
+        return _World(list(command), _private(undo))
+    missing: dict[str, str] = {}
+    filter_fd = None
+    if seccomp.supported():
+        filter_fd = os.memfd_create("seccomp")
+        handed_over.callback(os.close, filter_fd)
+        os.pwrite(filter_fd, seccomp.program(), 0)
+    else:
+        missing["seccomp"] = f"the call numbers of {platform.machine()} are not known"
+    descriptors = [] if filter_fd is None else [filter_fd]
+    shared = surroundings.readable_paths(readable)
+    rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": limits.file_bytes, "RLIMIT_NOFILE": limits.open_files}
+    if kind is SandboxKind.BUBBLEWRAP:
+        bwrap = bubblewrap.program()
+        if bwrap is None:
+            raise SandboxError("bubblewrap: no such program")
+        line = bubblewrap.command_line(
+            bwrap, command, readable=shared, nodes=nodes, limits=limits, seccomp_fd=filter_fd
+        )
+        return _World(line, None, rlimits | _process_limit(os.getuid(), limits), missing, None, descriptors)
+    private = _private(undo)
+    planned = native.plan(private, shared, nodes, filter_fd)
+    user = os.getuid() if planned.walls.uid is None else planned.walls.uid
+    rlimits |= _process_limit(user, limits)
+    return _World(list(command), private, rlimits, missing | planned.missing, planned.walls, descriptors)
+
+
+def _process_limit(user: int, limits: Limits) -> dict[str, int]:
+    """RLIMIT_NPROC counts all tasks of a user on the machine. Root is exempt: there the watcher alone counts."""
+    return {} if user == 0 else {"RLIMIT_NPROC": processes.tasks_of_user(user) + limits.processes}
+
+
+def _private(undo: contextlib.ExitStack) -> Path:
+    path = Path(tempfile.mkdtemp(prefix="kernelyard-"))
+    undo.callback(_remove, path)
+    return path
+
+
+def _report(descriptor: int) -> str | None:
+    """What the keeper says about the start: None if the command runs, else what went wrong."""
+    text = b""
+    while select.select([descriptor], [], [], _START_SECONDS)[0]:
+        data = os.read(descriptor, 4096)
+        if not data:
+            return text.decode("utf-8", "replace") or None
+        text += data
+    return f"not started within {_START_SECONDS:.0f} s"
+
+
+def _remove(directory: Path) -> None:
+    """Delete `directory`, also where its owner has taken the permissions away from parts of it."""
+
+    def insist(_function: Callable[..., object], path: str, _error: object) -> None:
+        with contextlib.suppress(OSError):
+            Path(path).parent.chmod(0o700)
+            if not Path(path).is_symlink():
+                Path(path).chmod(0o700)
+
+    shutil.rmtree(directory, onerror=insist)
+    if directory.exists():
+        shutil.rmtree(directory, ignore_errors=True)

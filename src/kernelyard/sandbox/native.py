@@ -1,0 +1,72 @@
+"""Walls that a process can put up around itself, for machines without bubblewrap or without user namespaces.
+
+Weaker than namespaces: the judge's processes stay visible in /proc and the size of the private directory is watched
+instead of bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelyard.sandbox import landlock
+from kernelyard.sandbox.confine import Walls
+
+NOBODY = 65534
+_PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+@dataclass(frozen=True)
+class Native:
+    """The walls that this machine allows, and by name those that it does not, each with the reason."""
+
+    walls: Walls
+    missing: dict[str, str]
+
+
+def plan(private: Path, readable: Sequence[Path], nodes: Sequence[Path], seccomp_fd: int | None) -> Native:
+    """Choose the walls for a command that may write only in `private`, whose owner becomes the command's user."""
+    missing: dict[str, str] = {}
+    grants = None
+    if landlock.abi():
+        grants = _grants(private, readable, nodes)
+    else:
+        missing["landlock"] = "this kernel has no Landlock"
+    uid: int | None = NOBODY
+    read_anything = False
+    if os.geteuid() != 0:
+        uid, missing["uid"] = None, "only root can give the process another user"
+    elif unreachable := next((path for path in (*readable, private.parent) if not _anyone_reads(path)), None):
+        # Reading past permissions is safe only where Landlock bounds what can be opened at all.
+        read_anything = grants is not None
+        if not read_anything:
+            uid, missing["uid"] = None, f"user {NOBODY} cannot read {unreachable}, which the command needs"
+    if uid is not None:
+        os.chown(private, uid, uid)
+    walls = Walls(uid, _groups(nodes) if uid is not None else (), read_anything, grants, seccomp_fd)
+    return Native(walls, missing)
+
+
+def _grants(private: Path, readable: Iterable[Path], nodes: Iterable[Path]) -> list[tuple[str, int]]:
+    """Landlock's allow-list. /proc for reading only: other users' files there stay shut by their permissions, and
+    Landlock itself denies the memory and the environment of processes outside."""
+    grants = [(str(path), landlock.READ) for path in (*readable, Path("/proc"), Path("/sys"))]
+    grants += [(path, landlock.DEVICE) for path in _PLAIN_DEVICES]
+    grants += [(str(node), landlock.DEVICE | landlock.LIST) for node in nodes]
+    return [*grants, ("/dev", landlock.LIST), (str(private), landlock.ALL)]
+
+
+def _anyone_reads(path: Path) -> bool:
+    """Whether every user can reach `path` and read it, by the permission bits."""
+    if not path.stat().st_mode & stat.S_IROTH:
+        return False
+    return all(above.stat().st_mode & stat.S_IXOTH for above in path.resolve().parents)
+
+
+def _groups(nodes: Iterable[Path]) -> list[int]:
+    """Groups without which a node of the granted device cannot be opened, such as `render` on AMD."""
+    shut = (path.stat() for path in nodes if path.exists())
+    return sorted({node.st_gid for node in shut if not node.st_mode & stat.S_IWOTH and node.st_gid != 0})
