@@ -22,9 +22,7 @@ def test_the_first_14_columns_are_exactly_the_agreed_ones(tmp_path, make_row) ->
     header = path.read_text().splitlines()[0]
     assert header.startswith(SEED_HEADER + ",")
     ours = header.removeprefix(SEED_HEADER + ",").split(",")
-    assert {"timer", "cache", "bytes", "copy_gbps", "percent_of_floor", "torch_version", "commit"} <= set(
-        ours
-    )
+    assert {"timer", "cache", "bytes", "copy_gbps", "percent_of_floor", "torch_version", "commit"} <= set(ours)
 
 
 def test_a_row_comes_back_as_it_went_in(tmp_path, make_row) -> None:
@@ -36,6 +34,7 @@ def test_a_row_comes_back_as_it_went_in(tmp_path, make_row) -> None:
     assert read["gpu_name"] == 'Odd, "quoted" GPU'
     assert json.loads(read["extra_benchmark_config_str"]) == {"dtype": "torch.bfloat16"}
     assert read["driver"] != read["driver"], "null must come back as null"
+    assert read["commit"] == "0123456789", "a commit of digits is not a number"
 
 
 def test_config_keys_are_sorted() -> None:

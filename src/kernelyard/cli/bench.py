@@ -28,7 +28,6 @@ from kernelyard.report.results import Grid, grids
 from kernelyard.report.table import format_ms
 from kernelyard.suites.library import implementation, implementations
 
-DEFAULT_CSV = Path("benchmarks/results/bench.csv")
 METRICS = ("speed", "memory")
 COPY = "copy"
 """Name of the copy that runs between the backends; no backend is called so."""
@@ -45,22 +44,16 @@ class Point:
 
 
 def bench(
-    operator: Annotated[
-        str, typer.Argument(metavar="OP", help="The operator, as `kernelyard list` names it.")
-    ],
+    operator: Annotated[str, typer.Argument(metavar="OP", help="The operator, as `kernelyard list` names it.")],
     backend: Annotated[list[str] | None, typer.Option(help="A backend to time; all of them without.")] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="fp32, bf16 or fp16; all without.")] = None,
     mode: Annotated[list[str] | None, typer.Option(help="forward, backward or full; all without.")] = None,
     metric: Annotated[list[str] | None, typer.Option(help="speed or memory; both without.")] = None,
     x: Annotated[list[int] | None, typer.Option(help="A size of the operator's sweep; all without.")] = None,
-    csv: Annotated[Path, typer.Option(help="The CSV that rows are added to.")] = DEFAULT_CSV,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace older rows of the same keys.")
-    ] = False,
+    csv: Annotated[Path, typer.Option(help="The CSV that rows are added to.")] = ledger.DEFAULT_CSV,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace older rows of the same keys.")] = False,
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to sample each call at each size.")] = 0.5,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; found by itself without.")
-    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; found by itself without.")] = None,
 ) -> None:
     """Prove every backend of an operator at every size, time the proved ones, add the numbers to a CSV."""
     where = resolve_device(device)
@@ -100,9 +93,7 @@ def _modes(definition: Operator) -> list[str]:
     return [mode.value for mode in Mode] if definition.differentiable else [Mode.FORWARD.value]
 
 
-def _chosen(
-    kind: str, wanted: list[str] | None, known: Sequence[str], parse: Callable[[str], str] = str
-) -> list[str]:
+def _chosen(kind: str, wanted: list[str] | None, known: Sequence[str], parse: Callable[[str], str] = str) -> list[str]:
     """The wanted names in the order of `known`, or all of them; raises UsageError for any other name."""
     names = [parse(name) for name in wanted or known]
     for name in names:
@@ -111,9 +102,7 @@ def _chosen(
     return [name for name in known if name in names]
 
 
-def _points(
-    definition: Operator, dtypes: list[str], sizes: list[int] | None, device: torch.device
-) -> list[Point]:
+def _points(definition: Operator, dtypes: list[str], sizes: list[int] | None, device: torch.device) -> list[Point]:
     points = []
     for dtype in dtypes:
         sweep = definition.sweep(dtype, device.type)
@@ -168,9 +157,7 @@ def _report_unproved(proofs: Iterable[Proof], console: Console) -> bool:
 def _may_be_timed(backend: str, workload: Workload, proofs: dict[tuple[Workload, str], Proof]) -> bool:
     """Proved on this workload, and wrong on no other of its dtype: caught once is not believed elsewhere."""
     alike = [proof for (on, name), proof in proofs.items() if name == backend and on.dtype == workload.dtype]
-    return proofs[workload, backend].passed and all(
-        proof.passed or proof.status == REFUSED for proof in alike
-    )
+    return proofs[workload, backend].passed and all(proof.passed or proof.status == REFUSED for proof in alike)
 
 
 @dataclass
@@ -211,9 +198,7 @@ class Run:
 
     def _speeds(self, point: Point, mode: Mode, calls: dict[str, Call]) -> list[BenchRow]:
         cost = self.definition.cost(point.workload, mode)
-        timings = interleaved(
-            {**calls, COPY: _copy(cost.bytes, self.device)}, self.device, seconds=self.seconds
-        )
+        timings = interleaved({**calls, COPY: _copy(cost.bytes, self.device)}, self.device, seconds=self.seconds)
         ceilings = self._ceilings(point.workload.dtype, cost.matrix)
         copied = ceilings.model_copy(update={"copy_gbps": cost.bytes / timings[COPY].p50_ms / 1e6})
         limit, impossible_ms = floor(cost, copied), floor(cost, ceilings).impossible_ms
@@ -284,9 +269,7 @@ class Run:
             x_name=point.sweep.x_name,
             x_label=point.sweep.x_label,
             x_value=point.x,
-            extra_benchmark_config_str=ledger.config_text(
-                point.workload.dtype, **dict(point.workload.options)
-            ),
+            extra_benchmark_config_str=ledger.config_text(point.workload.dtype, **dict(point.workload.options)),
             gpu_name=environment.device_name,
             timestamp=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             torch_version=environment.torch,

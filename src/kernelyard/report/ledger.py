@@ -62,6 +62,7 @@ class BenchRow(Record):
     commit: str | None
 
 
+DEFAULT_CSV = Path("benchmarks/results/bench.csv")
 COLUMNS = tuple(BenchRow.model_fields)
 SEED_COLUMNS = COLUMNS[:14]
 """What older ledgers hold; `plot` reads those too."""
@@ -76,7 +77,19 @@ KEY = (
     "gpu_name",
 )
 """What makes two rows measurements of the same thing."""
-NUMBERS = dict.fromkeys(("x_value", "y_value_50", "y_value_20", "y_value_80"), "float64")
+NUMBERS = (
+    "x_value",
+    "y_value_50",
+    "y_value_20",
+    "y_value_80",
+    "bytes",
+    "copy_gbps",
+    "floor_ms",
+    "percent_of_floor",
+    "datasheet_gbps",
+)
+DTYPES = {name: "float64" if name in NUMBERS else "str" for name in COLUMNS}
+"""Of a frame's columns; without them a commit of digits alone would be read as a number."""
 
 
 def config_text(dtype: str, **options: Any) -> str:
@@ -97,10 +110,7 @@ def config_label(text: str) -> str:
     """The same for a title: `bfloat16 dim=0`."""
     config = config_of(text)
     dtype = str(config.pop("dtype", "")).removeprefix("torch.")
-    return (
-        " ".join([*[dtype] * bool(dtype), *(f"{key}={value}" for key, value in sorted(config.items()))])
-        or text
-    )
+    return " ".join([*[dtype] * bool(dtype), *(f"{key}={value}" for key, value in sorted(config.items()))]) or text
 
 
 def providers(frame: pd.DataFrame) -> list[str]:
@@ -143,14 +153,12 @@ def read(path: Path) -> pd.DataFrame:
     if header not in (COLUMNS, SEED_COLUMNS):
         raise _foreign(path, header)
     try:
-        frame = pd.read_csv(io.StringIO(text)).reindex(columns=list(COLUMNS)).astype(NUMBERS)
+        frame = pd.read_csv(io.StringIO(text), dtype=DTYPES).reindex(columns=list(COLUMNS)).astype(DTYPES)
     except ValueError as error:
         raise UsageError(f"{path}: not a whole ledger: {str(error).splitlines()[0]}") from None
     broken = frame[list(SEED_COLUMNS)].isna().any(axis="columns")
     if broken.any():
-        raise UsageError(
-            f"{path}: not a whole ledger: data row {broken.argmax() + 1} lacks one of its first 14 values"
-        )
+        raise UsageError(f"{path}: not a whole ledger: data row {broken.argmax() + 1} lacks one of its first 14 values")
     return frame
 
 
@@ -196,9 +204,7 @@ def _foreign(path: Path, header: tuple[str, ...]) -> UsageError:
     found = "; ".join(
         [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(map(repr, extra))}"] * bool(extra)
     )
-    return UsageError(
-        f"{path}: not a ledger: {found or 'columns out of order'}; expected {','.join(COLUMNS)}"
-    )
+    return UsageError(f"{path}: not a ledger: {found or 'columns out of order'}; expected {','.join(COLUMNS)}")
 
 
 def _csv_text(rows: Sequence[dict[str, Any]]) -> str:

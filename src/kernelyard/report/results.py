@@ -95,7 +95,7 @@ def markdown(frame: pd.DataFrame) -> str:
     """Every table of a frame of newest rows as Markdown, each device under a line that says what it was."""
     parts: list[str] = []
     for _, on_device in frame.groupby("gpu_name", sort=True):
-        parts.append(_provenance(on_device))
+        parts.append(provenance(on_device))
         parts += [_markdown(grid) for grid in grids(on_device)]
     return "\n\n".join(parts)
 
@@ -114,7 +114,7 @@ def _bar(cells: list[str]) -> str:
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
-def _provenance(frame: pd.DataFrame) -> str:
+def provenance(frame: pd.DataFrame) -> str:
     """Device, versions, dates and the copy bandwidths that the floors rest on."""
     parts = [
         f"Device {frame['gpu_name'].iloc[0]}",
@@ -132,10 +132,12 @@ def _provenance(frame: pd.DataFrame) -> str:
         ],
         _several(frame["timestamp"].str.slice(0, 10)),
     ]
-    copies = frame["copy_gbps"].dropna()
-    if len(copies):
+    timers = (frame["timer"] + ", " + frame["cache"] + " cache").dropna().unique()
+    parts += [f"timer {timer}" for timer in timers]
+    copies = sorted({f"{gbps:.0f}" for gbps in frame["copy_gbps"].dropna()}, key=float)
+    if copies:
         parts.append(
-            f"floor: a copy of equal bytes in the same run, {copies.min():.0f} to {copies.max():.0f} GB/s"
+            f"floor: a copy of equal bytes in the same run, {' to '.join(copies[:: len(copies) - 1 or 1])} GB/s"
         )
     return ", ".join(parts) + "."
 

@@ -69,9 +69,7 @@ def format_interval(ratio: float | None, low: float | None, high: float | None) 
     """A speedup and its 95 % interval: `1.24x (1.21-1.27)`."""
     if ratio is None:
         return NOT_MEASURED
-    return format_ratio(ratio) + (
-        f" ({_digits(low)}-{_digits(high)})" if low is not None and high is not None else ""
-    )
+    return format_ratio(ratio) + (f" ({_digits(low)}-{_digits(high)})" if low is not None and high is not None else "")
 
 
 def format_error(error: float | None) -> str:
