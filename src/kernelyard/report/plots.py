@@ -188,9 +188,9 @@ def draw(chart: Chart) -> Figure:
     others = iter(OTHER_STYLES * len(chart.curves))
     for i_curve, curve in enumerate(chart.curves):
         color, marker = STYLES.get(curve.provider) or next(others)
-        # Later curves are thinner, so that one lying exactly under another still shows at its edges.
-        width = 1.3 + 0.6 * (len(chart.curves) - 1 - i_curve)
-        look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 3.5 + width, "linewidth": width}
+        # Later markers are smaller, so that a curve lying exactly under another still shows at its points.
+        size = 4.5 + 1.5 * (len(chart.curves) - 1 - i_curve)
+        look: dict[str, Any] = {"color": color, "marker": marker, "markersize": size, "linewidth": 1.5}
         left.fill_between(curve.x, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
         left.plot(curve.x, curve.middle, label=curve.provider, **look)
         right.plot(curve.x, [float("nan") if value is None else value for value in curve.percent], **look)
@@ -228,7 +228,7 @@ def _finish_right(axes: Axes, chart: Chart) -> None:
     axes.set_ylim(0, max([105.0, *[1.05 * value for value in known]]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
     axes.set_title(
-        "percent of the speed of light" if chart.metric == "speed" else "percent: least over peak", fontsize=10
+        "percent of the speed of light" if chart.metric == "speed" else "the least as percent of the peak", fontsize=10
     )
 
 
