@@ -39,6 +39,9 @@ def command_line(
     for node in nodes:
         line += ["--dev-bind-try", str(node), str(node)]
     line += _shared(readable)
+    # Started by root, the process is root's to the kernel under any uid of the namespace: it could write
+    # /proc/sys/kernel/core_pattern, which names a program that the machine's real root runs.
+    line += ["--remount-ro", "/proc"]
     # Both are tmpfs of bwrap's own without a size: left writable they would hold as much as the machine does.
     line += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", PRIVATE]
     if seccomp_fd is not None:

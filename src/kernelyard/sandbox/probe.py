@@ -1,0 +1,170 @@
+"""The program inside of a witness: tries what a sandbox forbids and says how it went. Standard library only.
+
+Everything it does is bounded and aimed at things that the witness planted, so it does no harm where a layer is missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_CLONE_NEWUSER = 0x10000000
+_PTRACE_SEIZE = 0x4206  # unlike PTRACE_ATTACH it does not stop its target
+FORKS = 200
+MEMORY_BYTES = 1 << 30
+OUTPUT_BYTES = 64 << 20
+LINGER_SECONDS = 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Run the mode in argv[1] with the JSON facts in argv[2]; `walls` prints one JSON object {layer: outcome}."""
+    facts = json.loads(sys.argv[2])
+    _MODES[sys.argv[1]](facts)
+
+
+def _walls(facts: dict[str, Any]) -> None:
+    attempts: dict[str, Callable[[], str]] = {
+        "environment": lambda: _expect(facts["secret"] in os.environ.values(), "not among the variables"),
+        "read": lambda: Path(facts["secret_file"]).read_text(),
+        "write": lambda: f"{Path(facts['target_file']).write_text('overwritten')} bytes written",
+        "network": lambda: _connect(facts["port"]),
+        "processes of others": lambda: Path(f"/proc/{facts['decoy']}/cmdline").read_text(),
+        "memory of others": lambda: f"{Path('/proc', str(facts['decoy']), 'environ').read_bytes()!r:.40}",
+        "ptrace": lambda: _check(_libc.ptrace(_PTRACE_SEIZE, facts["decoy"], None, None), "attached"),
+        "namespaces": lambda: _in_child(lambda: _libc.unshare(_CLONE_NEWUSER)),
+        "kernel settings": lambda: _open_for_writing("/proc/sys/kernel/hostname"),
+        "file size": lambda: _write_file(facts["file_bytes"] + (1 << 20)),
+        "core dump": _core_dump,
+        "signals": lambda: _kill(facts["decoy"]),
+    }
+    outcomes = {}
+    for layer, attempt in attempts.items():
+        try:
+            outcomes[layer] = {"denied": False, "detail": attempt()}
+        except Exception as error:
+            outcomes[layer] = {"denied": True, "detail": f"{type(error).__name__}: {error}"}
+    if facts["cuda"]:
+        outcomes["device"] = _cuda()
+    print(json.dumps(outcomes))
+
+
+def _expect(found: bool, otherwise: str) -> str:
+    if not found:
+        raise LookupError(otherwise)
+    return "found"
+
+
+def _check(result: int, done: str) -> str:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return done
+
+
+def _kill(pid: int) -> str:
+    os.kill(pid, signal.SIGKILL)
+    return "sent"
+
+
+def _connect(port: int) -> str:
+    with socket.create_connection(("127.0.0.1", port), timeout=1):
+        return "connected"
+
+
+def _in_child(act: Callable[[], int]) -> str:
+    """Try in a child, since success would change this process for good."""
+    child = os.fork()
+    if child == 0:
+        os._exit(ctypes.get_errno() if act() < 0 else 0)
+    error = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if error:
+        raise OSError(error, os.strerror(error))
+    return "entered"
+
+
+def _open_for_writing(path: str) -> str:
+    os.close(os.open(path, os.O_WRONLY))
+    return "opened for writing"
+
+
+def _write_file(size: int) -> str:
+    with Path("large").open("wb") as file:
+        for _ in range(size >> 20):
+            file.write(bytes(1 << 20))
+    return f"{size} bytes written"
+
+
+def _core_dump() -> str:
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+    return "limit raised"
+
+
+def _cuda() -> dict[str, Any]:
+    """Here success is what is wanted: the driver answers inside."""
+    try:
+        result = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    except OSError as error:
+        return {"denied": True, "detail": str(error)}
+    return {"denied": result != 0, "detail": f"cuInit returned {result}"}
+
+
+def _forks(_facts: dict[str, Any]) -> None:
+    for count in range(FORKS):
+        try:
+            if os.fork() == 0:
+                time.sleep(LINGER_SECONDS)
+                os._exit(0)
+        except OSError as error:
+            print(f"fork {count + 1}: {type(error).__name__}: {error}")
+            return
+    time.sleep(1)
+    print(f"{FORKS} forks")
+
+
+def _memory(_facts: dict[str, Any]) -> None:
+    kept = []
+    for _ in range(MEMORY_BYTES >> 24):
+        kept.append(b"\1" * (1 << 24))
+    time.sleep(1)
+    print(f"{MEMORY_BYTES} bytes held")
+
+
+def _output(_facts: dict[str, Any]) -> None:
+    line = "x" * (1 << 16)
+    for _ in range(OUTPUT_BYTES >> 16):
+        print(line)
+
+
+def _daemon(facts: dict[str, Any]) -> None:
+    """Leave a process behind that has another parent and another session, and go on until killed."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execv("/bin/sleep", [facts["secret"], str(LINGER_SECONDS)])
+        os._exit(0)
+    os.wait()
+    print("left behind", flush=True)
+    time.sleep(LINGER_SECONDS)
+
+
+_MODES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "walls": _walls,
+    "forks": _forks,
+    "memory": _memory,
+    "output": _output,
+    "daemon": _daemon,
+}
+
+if __name__ == "__main__":
+    main()

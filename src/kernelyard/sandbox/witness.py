@@ -1,0 +1,238 @@
+"""Proof that each layer of a sandbox stands: something inside tries the forbidden thing, and what came of it is shown.
+
+Where the process inside could lie, the judge's side looks for itself: is the planted file unchanged, did the listener
+hear anyone, is the decoy alive, is the daemon gone. `python -m kernelyard.sandbox.witness [KIND] [DEVICE]` prints it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from kernelyard.core.errors import UsageError
+from kernelyard.sandbox import probe
+from kernelyard.sandbox.launch import SandboxedProcess, SandboxError, SandboxKind, choose, launch
+from kernelyard.sandbox.limits import MIB, Limits
+
+_LIMITS = Limits(memory_bytes=128 * MIB, processes=64, file_bytes=8 * MIB, output_bytes=MIB)
+_SECONDS = 10.0
+_VARIABLE = "KERNELYARD_WITNESS"
+
+_TRIED = {
+    "environment": "find a secret variable of the judge's",
+    "read": "read a planted file outside",
+    "write": "write a planted file outside",
+    "network": "connect to a listener of the judge's on loopback",
+    "processes of others": "see a process of the judge's in /proc",
+    "memory of others": "read the environment of a process of the judge's",
+    "ptrace": "attach to a process of the judge's",
+    "signals": "kill a process of the judge's",
+    "namespaces": "become root of a new user namespace",
+    "kernel settings": "open a kernel setting for writing",
+    "file size": f"write a file of more than {_LIMITS.file_bytes >> 20} MiB",
+    "core dump": "raise the limit on core dumps",
+    "processes": f"fork {probe.FORKS} times under a limit of {_LIMITS.processes}",
+    "memory": f"hold {probe.MEMORY_BYTES >> 20} MiB under a limit of {_LIMITS.memory_bytes >> 20} MiB",
+    "output": f"print {probe.OUTPUT_BYTES >> 20} MiB under a limit of {_LIMITS.output_bytes >> 20} MiB",
+    "daemon": "leave a process behind by two forks and an own session",
+    "device": "cuInit on the granted device, which must succeed",
+}
+# Without the layers of the native sandbox named here, a machine cannot be blamed for what gets through.
+_NEEDS = {
+    "read": {"landlock"},
+    "write": {"landlock"},
+    "network": {"seccomp"},
+    "memory of others": {"landlock", "uid"},
+    "ptrace": {"seccomp"},
+    "signals": {"landlock", "uid"},
+    "namespaces": {"seccomp"},
+    "kernel settings": {"landlock", "uid"},
+    "processes of others": {"pid namespace"},
+}
+
+
+class LayerWitness(BaseModel):
+    """What came of one attempt.
+
+    `holds`: the forbidden thing was refused (for `device`: the granted device answered). `available`: false where this
+    kind of sandbox on this machine has no such layer, so that `holds` can be expected only by luck. `detail`: the
+    error the attempt met, or what it got.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    layer: str
+    tried: str
+    holds: bool
+    available: bool
+    detail: str
+
+
+def witness(kind: SandboxKind, device: str = "cpu") -> list[LayerWitness]:
+    """One record for every layer, in about a second. Raises SandboxError where nothing starts inside."""
+    records = _walls(kind, device)
+    records += [_limit(kind, layer, mode) for layer, mode in _LIMIT_MODES.items()]
+    records.append(_daemon(kind))
+    return records
+
+
+_LIMIT_MODES = {"processes": "forks", "memory": "memory", "output": "output"}
+
+
+def _walls(kind: SandboxKind, device: str) -> list[LayerWitness]:
+    with _bait() as bait:
+        facts = bait.facts | {"cuda": device.startswith("cuda")}
+        with _start(kind, "walls", facts, device) as process:
+            process.wait(_SECONDS)
+        missing = process.missing
+        try:
+            outcomes: dict[str, dict[str, Any]] = json.loads(process.stdout)
+        except ValueError:
+            raise SandboxError(f"the probe {process.describe_exit()}: {process.stderr.strip()[-500:]}") from None
+        # The judge's own look overrules what the inside claims.
+        for layer, happened in bait.happened().items():
+            if happened and outcomes[layer]["denied"]:
+                outcomes[layer] = {"denied": False, "detail": "it happened, whatever the probe says"}
+    if kind is not SandboxKind.BUBBLEWRAP:
+        missing = missing | {"pid namespace": "only bubblewrap has one"}
+    records = []
+    for layer, outcome in outcomes.items():
+        holds = outcome["denied"] != (layer == "device")
+        reasons = [missing[name] for name in sorted(_NEEDS.get(layer, set()) & missing.keys())]
+        detail = "; ".join([outcome["detail"], *([] if holds else reasons)])
+        available = holds or (kind is not SandboxKind.NONE and not reasons)
+        records.append(_record(layer, holds=holds, available=available, detail=detail))
+    return records
+
+
+def _limit(kind: SandboxKind, layer: str, mode: str) -> LayerWitness:
+    with _start(kind, mode, {}) as process:
+        process.wait(_SECONDS)
+    if process.exceeded == layer:
+        return _record(layer, holds=True, available=True, detail=f"killed by the watcher: {layer} exceeded")
+    holds = layer == "processes" and "Error" in process.stdout
+    detail = process.stdout[-200:].strip() or process.describe_exit()
+    return _record(layer, holds=holds, available=True, detail=detail)
+
+
+def _daemon(kind: SandboxKind) -> LayerWitness:
+    name = f"kernelyard-daemon-{secrets.token_hex(8)}"
+    with _start(kind, "daemon", {"secret": name}) as process:
+        deadline = time.monotonic() + _SECONDS
+        while not (seen := _running(name)) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        began = time.monotonic()
+        process.kill()
+        milliseconds = (time.monotonic() - began) * 1e3
+    left = _running(name)
+    detail = f"pid {seen[0]} gone {milliseconds:.0f} ms after the kill" if seen else "the daemon never ran"
+    if left:
+        detail = f"pid {left[0]} still runs"
+    return _record("daemon", holds=bool(seen) and not left, available=True, detail=detail)
+
+
+def _record(layer: str, *, holds: bool, available: bool, detail: str) -> LayerWitness:
+    return LayerWitness(layer=layer, tried=_TRIED[layer], holds=holds, available=available, detail=detail)
+
+
+@dataclass(frozen=True)
+class _Bait:
+    """What the judge's side planted, and can look at afterwards."""
+
+    secret: str
+    secret_file: Path
+    target_file: Path
+    listener: socket.socket
+    decoy: subprocess.Popen[bytes]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {
+            "secret": self.secret,
+            "secret_file": str(self.secret_file),
+            "target_file": str(self.target_file),
+            "port": self.listener.getsockname()[1],
+            "decoy": self.decoy.pid,
+            "file_bytes": _LIMITS.file_bytes,
+        }
+
+    def happened(self) -> dict[str, bool]:
+        """By layer, whether the forbidden thing was done, as seen from outside."""
+        self.listener.setblocking(False)
+        connected = False
+        with contextlib.suppress(BlockingIOError):
+            self.listener.accept()[0].close()
+            connected = True
+        return {
+            "write": self.target_file.read_text() != "untouched",
+            "network": connected,
+            "signals": self.decoy.poll() is not None,
+        }
+
+
+@contextlib.contextmanager
+def _bait() -> Iterator[_Bait]:
+    secret = secrets.token_hex(16)
+    with (
+        tempfile.TemporaryDirectory(prefix="witness-") as directory,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        secret_file, target_file = Path(directory, "secret"), Path(directory, "target")
+        secret_file.write_text(secret)
+        target_file.write_text("untouched")
+        # Open to everyone: what keeps the process inside away must be the sandbox and not the permissions.
+        Path(directory).chmod(0o777)
+        target_file.chmod(0o666)
+        os.environ[_VARIABLE] = secret
+        decoy = subprocess.Popen(["sleep", "20"])
+        try:
+            yield _Bait(secret, secret_file, target_file, listener, decoy)
+        finally:
+            del os.environ[_VARIABLE]
+            decoy.kill()
+            decoy.wait()
+
+
+def _start(kind: SandboxKind, mode: str, facts: dict[str, Any], device: str = "cpu") -> SandboxedProcess:
+    command = [sys.executable, "-I", "-S", probe.__file__, mode, json.dumps(facts)]
+    return launch(command, kind=kind, limits=_LIMITS, device=device)
+
+
+def _running(name: str) -> list[int]:
+    """Pids of the processes whose first argument is `name`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().startswith(name.encode()):
+                found.append(int(path.parent.name))
+    return found
+
+
+def _main() -> int:
+    try:
+        kind = choose(SandboxKind(sys.argv[1]) if len(sys.argv) > 1 else None)
+        records = witness(kind, sys.argv[2] if len(sys.argv) > 2 else "cpu")
+    except (UsageError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    for record in records:
+        state = "holds" if record.holds else "FAILS" if record.available else "absent"
+        print(f"{kind.value:10}  {record.layer:19}  {state:6}  {record.tried}: {record.detail}")
+    return int(any(record.available and not record.holds for record in records))
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
