@@ -113,9 +113,7 @@ def test_the_ledger_is_replaced_and_never_written_in_place(tmp_path, make_row) -
 def test_a_foreign_csv_is_refused_untouched(tmp_path, make_row, overwrite: bool) -> None:
     path = tmp_path / "bench.csv"
     path.write_text("name,price\ntea,3\n")
-    with pytest.raises(
-        UsageError, match=r"not a ledger: lacks kernel_name.*has 'name', 'price'; expected kernel_name,"
-    ):
+    with pytest.raises(UsageError, match="has 'name', 'price'; expected kernel_name,"):
         ledger.append(path, [make_row()], overwrite=overwrite)
     with pytest.raises(UsageError, match="not a ledger"):
         ledger.read(path)

@@ -85,7 +85,7 @@ def bench(
         console,
         f"{len(rows)} rows added to {csv}" if rows else f"nothing was measured: no row added to {csv}",
     )
-    if wrong or run.failed:
+    if wrong or run.failures:
         raise typer.Exit(1)
 
 
@@ -171,8 +171,8 @@ class Run:
     environment: Environment
     console: Console
     known_ceilings: dict[str, Ceilings] = field(default_factory=dict)
-    failed: bool = False
-    """A proved backend raised while it was timed, or claimed a time that no device could reach."""
+    failures: set[tuple[str, Mode, str]] = field(default_factory=set)
+    """Proved backends that raised while they were timed, or took a time that no device could reach."""
 
     def measure(self, point: Point, mode: Mode, candidates: list[Implementation]) -> list[BenchRow]:
         """The rows of every candidate at one point, all timed against one another in one go."""
@@ -288,8 +288,9 @@ class Run:
         return self.known_ceilings[dtype]
 
     def _fail(self, backend: str, point: Point, mode: Mode, reason: str) -> None:
-        self.failed = True
-        _say(self.console, f"{backend}: {mode.value} on {point.workload.label}: {reason}; no row")
+        if (backend, mode, reason) not in self.failures:
+            _say(self.console, f"{backend}: {mode.value} on {point.workload.label}: {reason}; no row")
+        self.failures.add((backend, mode, reason))
 
 
 def _copy(size: int, device: torch.device) -> Call:

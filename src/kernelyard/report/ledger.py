@@ -201,10 +201,10 @@ def _foreign(path: Path, header: tuple[str, ...]) -> UsageError:
         )
     missing = [name for name in COLUMNS if name not in header]
     extra = [name for name in header if name not in COLUMNS]
-    found = "; ".join(
-        [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(map(repr, extra))}"] * bool(extra)
-    )
-    return UsageError(f"{path}: not a ledger: {found or 'columns out of order'}; expected {','.join(COLUMNS)}")
+    wrong = f"lacks {', '.join(missing)}" if missing else "has columns out of order"
+    if extra:
+        wrong = f"has {', '.join(map(repr, extra))}"
+    return UsageError(f"{path}: not a ledger of benchmarks: {wrong}; expected {','.join(COLUMNS)}")
 
 
 def _csv_text(rows: Sequence[dict[str, Any]]) -> str:
