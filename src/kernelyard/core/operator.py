@@ -60,7 +60,7 @@ class Implementation:
 
     backend: str
     call: Callable[..., torch.Tensor]
-    """Takes the operator's arguments by name; differentiable in those that the operator names."""
+    """Takes the operator's arguments in order; differentiable in those that the operator names."""
     refusal: Callable[..., str | None]
     """With the same arguments: why this backend does not take them here, or None if it does."""
     source_files: tuple[Path, ...] = ()
@@ -83,7 +83,7 @@ class Operator:
     summary: str
     """One line for `kernelyard list`."""
     make_inputs: Callable[[Workload, torch.device], dict[str, Any]]
-    """Keyword arguments of the call, made from the workload's seed on the device; tensors are leaves without grad."""
+    """The call's arguments by name and in its order, made from the workload's seed on the device; none needs grad yet."""
     reference: Callable[..., torch.Tensor]
     """The definition in plain torch; called with float64 tensors it is the ground truth."""
     cost: Callable[[Workload, Mode], Cost]

@@ -178,8 +178,9 @@ def _check(exam: Exam, candidate: Session, first: Question, plan: Plan, found: _
         second = question if trial == 1 else second
         candidate.stage([question.arguments])
         candidate.run(1)
-        _accept(exam.mark(question, candidate.fetch(0, question.honest)), found)
+        fetched = candidate.fetch(0, question.honest)
         found.trials += 1
+        _accept(exam.mark(question, fetched), found)
         if trial == 0:
             _unchanged(candidate, question)
             _repeatable(exam, candidate, question, found)

@@ -15,15 +15,15 @@ def prepare(
     """Inputs are made here, outside the timed call. BACKWARD keeps one graph and walks it anew at each call."""
     inputs = operator.make_inputs(workload, device)
     if mode is Mode.FORWARD:
-        return torch.no_grad()(lambda: candidate.call(**inputs))
+        return torch.no_grad()(lambda: candidate.call(*inputs.values()))
 
     leaves = {
         name: value.detach().requires_grad_() if name in operator.differentiable else value
         for name, value in inputs.items()
     }
     wanted = [leaves[name] for name in operator.differentiable]
-    kept = candidate.call(**leaves)
+    kept = candidate.call(*leaves.values())
     grad = torch.randn_like(kept)
     if mode is Mode.BACKWARD:
         return partial(torch.autograd.grad, kept, wanted, grad, retain_graph=True)
-    return lambda: torch.autograd.grad(candidate.call(**leaves), wanted, grad)
+    return lambda: torch.autograd.grad(candidate.call(*leaves.values()), wanted, grad)

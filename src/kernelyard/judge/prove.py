@@ -47,7 +47,7 @@ class Answers:
     def _output_grad(self) -> Tensor:
         """A gradient of the output with mean away from 0, so that a backward that drops a sum cannot pass."""
         with torch.no_grad():
-            output = self.operator.reference(**self.inputs)
+            output = self.operator.reference(*self.inputs.values())
         generator = torch.Generator().manual_seed(self.workload.seed + 1)
         grad = torch.randn(output.shape, generator=generator) if output.numel() < 1 << 24 else None
         if grad is None:
@@ -62,7 +62,7 @@ def run(operator: Operator, call: Any, inputs: dict[str, Any], grad: Tensor) -> 
         name: value.detach().requires_grad_() if name in operator.differentiable else value
         for name, value in inputs.items()
     }
-    output = call(**leaves)
+    output = call(*leaves.values())
     wanted = [leaves[name] for name in operator.differentiable]
     gradients = torch.autograd.grad(output, wanted, grad.to(output.dtype)) if wanted else ()
     named = {f"grad {name}": value for name, value in zip(operator.differentiable, gradients, strict=True)}
@@ -91,7 +91,7 @@ def prove(
             errors=errors,
         )
 
-    reason = candidate.refusal(**answers.inputs)
+    reason = candidate.refusal(*answers.inputs.values())
     if reason is not None:
         return proof(REFUSED, reason)
     before = {name: value.clone() for name, value in answers.inputs.items() if isinstance(value, Tensor)}

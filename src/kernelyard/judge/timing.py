@@ -112,7 +112,8 @@ def peak_memory(call: Call, device: torch.device) -> int | None:
     except OSError:
         return None
     del result
-    return max(peak - before, 0)
+    # Resident memory moves in pages and arenas: no growth means too small to see, not nothing taken.
+    return peak - before if peak > before else None
 
 
 def _resident(field: str) -> int:

@@ -1,0 +1,37 @@
+# Everything starts from a bare checkout: the environment is made on the first use of any target.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-gpu lint format clean
+
+# The ladder of one operator, then four solutions judged; ends with the path of an HTML report.
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+# Everything that needs no GPU.
+test: $(READY)
+	$(BIN)/pytest -n 2 -m "not gpu"
+
+# Everything, on a machine with a GPU. Uses the Python that is on PATH: there torch belongs to the machine.
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -p no:cacheprovider
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) demo-report
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

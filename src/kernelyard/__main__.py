@@ -1,0 +1,3 @@
+from kernelyard.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The verbs, one file each; this package's modules are found by their names."""

@@ -1,0 +1,51 @@
+"""`kernelyard eval PROBLEM.py SOLUTION.py`: judge a stranger's kernel."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from kernelyard.core.environment import resolve_device
+from kernelyard.core.verdict import Status
+from kernelyard.core.workload import DTYPES, parse_dtype
+from kernelyard.judge.evaluate import Plan, evaluate
+from kernelyard.report.verdict import verdict_lines
+from kernelyard.sandbox.launch import SandboxKind, choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.session import Deadlines
+from kernelyard.suites.kernelbench import load_problem, read_solution
+
+
+def eval(
+    problem: Annotated[Path, typer.Argument(metavar="PROBLEM.py", help="Model, get_inputs, get_init_inputs.")],
+    solution: Annotated[Path, typer.Argument(metavar="SOLUTION.py", help="ModelNew. Parsed here, run in a sandbox.")],
+    dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
+    json: Annotated[bool, typer.Option("--json", help="The record as one line of JSON, the last of stdout.")] = False,
+    timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for each of load, check and time.")] = None,
+    memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for the solution's processes.")] = 16.0,
+    rounds: Annotated[int, typer.Option(min=3, help="Timed rounds; the first is a warm-up.")] = 9,
+    sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
+) -> None:
+    """Judge SOLUTION on PROBLEM in a process that is not this one; exit code 0 if it passed, 1 if not."""
+    where = resolve_device(device)
+    deadlines = Deadlines(load=timeout, check=timeout, time=timeout) if timeout is not None else Deadlines()
+    question, answer = load_problem(problem), read_solution(solution)
+    with Console(stderr=True).status("") as status:
+        verdict = evaluate(
+            question,
+            answer,
+            device=where,
+            dtype=DTYPES[parse_dtype(dtype)],
+            sandbox=choose(sandbox),
+            limits=Limits(memory_bytes=int(memory * (1 << 30))),
+            deadlines=deadlines,
+            plan=Plan(rounds=rounds),
+            on_phase=status.update,
+        )
+    print("\n".join(verdict_lines(verdict)))
+    if json:
+        print(verdict.model_dump_json())
+    if verdict.status is not Status.PASSED:
+        raise typer.Exit(1)

@@ -1,0 +1,50 @@
+"""`kernelyard ladder OP`: the same operator in every backend, in one table."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from kernelyard import ops
+from kernelyard.core.environment import resolve_device
+from kernelyard.core.workload import Mode, parse_dtype
+from kernelyard.judge.floor import floor, measure_ceilings
+from kernelyard.ladder.climb import climb
+from kernelyard.report.ladder import ceiling_line, ladder_table
+from kernelyard.report.shape import parse_shape
+from kernelyard.suites.library import implementation, implementations
+
+
+def ladder(
+    operator: Annotated[str, typer.Argument(metavar="OP", help="The operator, as `kernelyard list` names it.")],
+    shape: Annotated[str | None, typer.Option(help="Shape of the leading input, such as 8192x4096.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="fp32, bf16 or fp16.")] = None,
+    mode: Annotated[Mode, typer.Option(help="What is timed; forward and gradients are always proved.")] = Mode.FORWARD,
+    backend: Annotated[list[str] | None, typer.Option(help="Only this backend; may be repeated.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
+) -> None:
+    """Cost and floor first, then every backend: proved, timed, and how far it is from the floor."""
+    where = resolve_device(device)
+    definition = ops.definition(operator)
+    candidates = implementations(operator, backend)
+    standard = definition.ladder(where.type)
+    workload = standard
+    if shape is not None or dtype is not None:
+        extents = parse_shape(shape) if shape is not None else standard.shape
+        workload = definition.workload_of(extents, parse_dtype(dtype) if dtype is not None else standard.dtype)
+
+    cost = definition.cost(workload, mode)
+    least = floor(cost, measure_ceilings(where, workload.dtype, matrix=cost.matrix))
+    # The table has eleven columns; a pipe or a log has no width of its own.
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(ceiling_line(operator, workload.label, mode.value, cost, least), soft_wrap=True, highlight=False)
+    with Console(stderr=True).status("") as status:
+        climbed = climb(
+            definition, candidates, implementation(operator, "eager"), workload, mode, least, where, status.update
+        )
+    console.print(ladder_table(climbed))
+    console.print(climbed.environment.line, soft_wrap=True, highlight=False)
+    print(climbed.model_dump_json(exclude={"rows": {"__all__": {"time": {"samples_ms"}}}}))
+    if any(row.status not in ("passed", "refused") for row in climbed.rows):
+        raise typer.Exit(1)

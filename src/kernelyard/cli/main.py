@@ -1,0 +1,67 @@
+"""`kernelyard VERB ...`: every file beside this one is a verb, its function of the same name the command.
+
+Exit codes: 0 done, 1 a verdict is negative, 2 the request could not be understood or cannot be met here.
+"""
+
+import importlib
+import os
+import pkgutil
+import signal
+import sys
+from pathlib import Path
+
+import typer
+
+from kernelyard.core.errors import UsageError
+
+SUMMARY = "Build a GPU kernel, prove it, time it against the speed of light, judge a stranger's."
+
+
+def verbs() -> list[str]:
+    """The names of the verbs: the modules of this package but this one."""
+    return sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if module.name != "main")
+
+
+def build(only: str | None = None) -> typer.Typer:
+    """The application, with every verb or just the one named: the other verbs' imports cost seconds."""
+    app = typer.Typer(help=SUMMARY, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    app.callback()(_application)
+    for verb in [only] if only else verbs():
+        # A verb that is a Python keyword or builtin keeps its plain name on the command line: `list_` is `list`.
+        module = importlib.import_module(f"kernelyard.cli.{verb}")
+        app.command(verb.rstrip("_"))(getattr(module, verb))
+    return app
+
+
+def _application() -> None:
+    """Build a GPU kernel, prove it, time it against the speed of light, judge a stranger's."""
+
+
+def main() -> None:
+    """Run the command line; UsageError is one line on stderr and exit code 2."""
+    _interpret_triton_without_a_gpu()
+    wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    named = {verb.rstrip("_"): verb for verb in verbs()}
+    try:
+        build(named.get(wanted or ""))(prog_name="kernelyard")
+    except UsageError as error:
+        print(f"kernelyard: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("kernelyard: interrupted; what was finished is kept", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:
+        # The reader of our output is gone (`| head`); nothing more to say, not even at shutdown.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+
+
+def _interpret_triton_without_a_gpu() -> None:
+    """Triton decides at import whether it compiles or interprets. Set before torch and Triton are imported."""
+    gpu_nodes = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dri"), Path("/dev/dxg"))
+    if "TRITON_INTERPRET" not in os.environ and not any(node.exists() for node in gpu_nodes):
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
+if __name__ == "__main__":
+    main()

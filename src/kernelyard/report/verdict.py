@@ -1,0 +1,47 @@
+"""A verdict as a terminal shows it: one line that decides, then what it rests on."""
+
+from kernelyard.core.verdict import Verdict
+from kernelyard.report.table import (
+    format_bytes,
+    format_error,
+    format_gbps,
+    format_interval,
+    format_ms,
+    format_percent,
+    format_ratio,
+    format_spread,
+)
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """The verdict in a few lines of plain text."""
+    phase = f" in phase {verdict.phase.value}" if verdict.phase else ""
+    lines = [f"{verdict.solution} on {verdict.problem}: {verdict.status.value}{phase}"]
+    lines += [f"  {line}" for line in verdict.message.splitlines()]
+    if worst := verdict.worst_error:
+        lines.append(
+            f"  error     {format_error(worst.max_abs)} at most, {format_ratio(worst.over_honest)} the honest answer's"
+            f" own ({format_ratio(worst.allowed)} allowed), trials: {verdict.trials}"
+        )
+    if verdict.baseline and verdict.time:
+        for name, timing in (("baseline", verdict.baseline), ("solution", verdict.time)):
+            lines.append(f"  {name}  {format_spread(timing.p50_ms, timing.p20_ms, timing.p80_ms)}")
+        lines.append(
+            f"  speedup   {format_interval(verdict.speedup, verdict.speedup_low, verdict.speedup_high)}, 95 % interval"
+        )
+    if verdict.floor and verdict.time:
+        floor = verdict.floor
+        lines.append(
+            f"  floor     {format_ms(floor.floor_ms)} ({format_bytes(floor.bytes)} at {format_gbps(floor.copy_gbps)}, "
+            f"{floor.bound}-bound): the solution reaches {format_percent(verdict.percent_of_floor)} of it"
+        )
+    if verdict.time:
+        lines.append(
+            f"  measured  {len(verdict.time.samples_ms)} calls a side by {verdict.time.timer}, {verdict.time.cache}"
+            " cache, in paired rounds of random order on fresh inputs; timed outputs checked: "
+            f"{verdict.timed_outputs_checked}"
+        )
+    lines += [f"  flag      {flag.name}: {flag.evidence}" for flag in verdict.flags]
+    weights = f", weights by {verdict.weights}" if verdict.weights not in (None, "none") else ""
+    lines.append(f"  where     {verdict.environment.line} · sandbox {verdict.sandbox.kind}{weights}")
+    return lines

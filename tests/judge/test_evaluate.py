@@ -1,0 +1,141 @@
+"""The judge, end to end, on solutions it must refuse and solutions it must not."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelyard.core.verdict import Status, Verdict
+from kernelyard.judge.evaluate import Plan, evaluate
+from kernelyard.sandbox.launch import SandboxKind, choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.session import Deadlines
+from kernelyard.suites.kernelbench import load_problem, read_solution
+
+ROOT = Path(__file__).parents[2]
+PROBLEM = ROOT / "examples/judge/problem.py"
+REJECTS = sorted((ROOT / "tests/rejects").glob("*.py"))
+LIMITS = Limits(memory_bytes=3 << 30)
+# Long enough for a loaded machine, short enough for the one that never answers.
+DEADLINES = Deadlines(load=60, check=15, time=60)
+
+
+def judge(
+    solution: Path, device: torch.device, problem: Path = PROBLEM, kind: SandboxKind | None = None, plan: Plan = Plan()
+) -> Verdict:
+    return evaluate(
+        load_problem(problem),
+        read_solution(solution),
+        device=device,
+        dtype=torch.float32,
+        sandbox=choose(kind),
+        limits=LIMITS,
+        deadlines=DEADLINES,
+        plan=plan,
+    )
+
+
+def expected(path: Path) -> str:
+    found = re.search(r"^expect: (\w+)$", path.read_text(), re.MULTILINE)
+    assert found, f"{path.name} does not say what is expected of it"
+    return found.group(1)
+
+
+@pytest.mark.parametrize("solution", REJECTS, ids=lambda path: path.stem)
+def test_reject_gets_its_typed_verdict(solution: Path, device: torch.device) -> None:
+    verdict = judge(solution, device)
+    assert verdict.status.value == expected(solution), verdict.message
+    assert verdict.time is None and verdict.speedup is None
+    assert verdict.message
+
+
+def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -> None:
+    plan = Plan(rounds=4)
+    verdict = judge(ROOT / "examples/judge/correct.py", device, plan=plan)
+    assert verdict.status is Status.PASSED, verdict.message
+    assert verdict.trials == plan.trials
+    assert verdict.timed_outputs_checked == plan.rounds
+    assert verdict.time is not None and verdict.baseline is not None and verdict.floor is not None
+    assert len(verdict.time.samples_ms) == len(verdict.baseline.samples_ms) == (plan.rounds - 1) * plan.calls
+    assert verdict.speedup_low is not None and verdict.speedup is not None and verdict.speedup_high is not None
+    assert verdict.speedup_low <= verdict.speedup <= verdict.speedup_high
+    assert verdict.floor.bytes == 2 * 32 * 1000 * 4
+    assert Verdict.model_validate_json(verdict.model_dump_json(exclude_computed_fields=True)) == verdict
+
+
+def test_a_crash_leaves_the_next_verdict_alone(device: torch.device) -> None:
+    assert judge(ROOT / "examples/judge/kills_itself.py", device).status is Status.CRASHED
+    assert judge(ROOT / "examples/judge/correct.py", device, plan=Plan(rounds=3)).status is Status.PASSED
+
+
+def test_the_native_sandbox_judges_alike(device: torch.device) -> None:
+    for name, status in (
+        ("correct", Status.PASSED),
+        ("cached", Status.INCORRECT_VALUE),
+        ("kills_itself", Status.CRASHED),
+    ):
+        verdict = judge(ROOT / f"examples/judge/{name}.py", device, kind=SandboxKind.NATIVE, plan=Plan(rounds=3))
+        assert verdict.status is status, f"{name}: {verdict.message}"
+        assert verdict.sandbox.kind == "native"
+
+
+def test_weights_reach_the_solution_by_name(tmp_path: Path, device: torch.device) -> None:
+    """The solution draws its weights in another order than the reference; by seed alone it would be wrong."""
+    problem = tmp_path / "problem.py"
+    problem.write_text(
+        "import torch, torch.nn as nn\n"
+        "class Model(nn.Module):\n"
+        "    def __init__(self, width):\n"
+        "        super().__init__()\n"
+        "        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)\n"
+        "    def forward(self, x):\n"
+        "        return self.second(self.first(x).relu())\n"
+        "def get_inputs(): return [torch.rand(8, 16)]\n"
+        "def get_init_inputs(): return [16]\n"
+    )
+    solution = tmp_path / "solution.py"
+    solution.write_text(
+        "import torch.nn as nn\n"
+        "class ModelNew(nn.Module):\n"
+        "    def __init__(self, width):\n"
+        "        super().__init__()\n"
+        "        self.second, self.first = nn.Linear(width, width), nn.Linear(width, width)\n"
+        "    def forward(self, x):\n"
+        "        return self.second(self.first(x).relu())\n"
+    )
+    verdict = judge(solution, device, problem=problem, plan=Plan(rounds=3))
+    assert verdict.status is Status.PASSED, verdict.message
+    assert verdict.weights == "state_dict"
+    assert verdict.floor is not None and verdict.floor.operations == 2 * 2 * 8 * 16 * 16
+
+
+def test_a_problem_that_cannot_tell_is_flagged(tmp_path: Path, device: torch.device) -> None:
+    problem = tmp_path / "problem.py"
+    problem.write_text(PROBLEM.read_text().replace("torch.softmax(x, dim=-1)", "x.abs().clamp(max=0)"))
+    solution = tmp_path / "solution.py"
+    solution.write_text(Path(ROOT / "tests/rejects/zeros.py").read_text())
+    verdict = judge(solution, device, problem=problem, plan=Plan(rounds=3))
+    assert [flag.name for flag in verdict.flags] == ["degenerate_problem"]
+
+
+def test_a_problem_that_fails_is_not_the_solutions_fault(tmp_path: Path, device: torch.device) -> None:
+    problem = tmp_path / "problem.py"
+    problem.write_text(PROBLEM.read_text().replace("torch.softmax(x, dim=-1)", "x @ x"))
+    verdict = judge(ROOT / "examples/judge/correct.py", device, problem=problem)
+    assert verdict.status is Status.INVALID_PROBLEM
+    assert "the reference fails" in verdict.message
+
+
+def test_a_worker_that_does_not_start_is_the_machines_fault(device: torch.device) -> None:
+    verdict = evaluate(
+        load_problem(PROBLEM),
+        read_solution(ROOT / "examples/judge/correct.py"),
+        device=device,
+        dtype=torch.float32,
+        sandbox=choose(None),
+        limits=LIMITS,
+        deadlines=replace(DEADLINES, start=0.05),
+    )
+    assert verdict.status is Status.INFRA_ERROR
