@@ -16,18 +16,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.workload import parse_dtype
 from kernelyard.report import ledger
+from kernelyard.report.palette import styles
 from kernelyard.report.results import provenance
 from kernelyard.report.table import format_bytes, format_ms, format_size
-
-# Okabe and Ito's palette, told apart by every kind of colour vision; a backend keeps its colour in every plot.
-STYLES = {
-    "eager": ("#6b6b6b", "o"),
-    "torchscript": ("#cc79a7", "s"),
-    "compile": ("#e69f00", "^"),
-    "triton": ("#0072b2", "D"),
-    "cuda": ("#d55e00", "v"),
-}
-OTHER_STYLES = (("#009e73", "P"), ("#56b4e9", "X"), ("#a6761d", "*"), ("#332288", "<"))
 
 
 @dataclass(frozen=True)
@@ -185,9 +176,9 @@ def draw(chart: Chart) -> Figure:
     """Measured values on the left, percent of the least possible on the right."""
     figure = Figure(figsize=(11, 5.2), layout=ConstrainedLayoutEngine(rect=(0.005, 0.09, 0.99, 0.80)))
     left, right = figure.subplots(1, 2)
-    others = iter(OTHER_STYLES * len(chart.curves))
+    looks = styles([curve.provider for curve in chart.curves])
     for i_curve, curve in enumerate(chart.curves):
-        color, marker = STYLES.get(curve.provider) or next(others)
+        color, marker = looks[curve.provider]
         # Later markers are smaller, so that a curve lying exactly under another still shows at its points.
         size = 4.5 + 1.5 * (len(chart.curves) - 1 - i_curve)
         look: dict[str, Any] = {"color": color, "marker": marker, "markersize": size, "linewidth": 1.5}

@@ -1,0 +1,84 @@
+"""One HTML page of ladders and verdicts that needs nothing but itself.
+
+A solution's file name, its message and its flags' evidence were written by a stranger. The template escapes every
+value, the page forbids itself scripts and requests, and characters that hide or reorder text are spelled out.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment as Templates
+from jinja2 import FileSystemLoader, StrictUndefined
+
+from kernelyard.core.verdict import Status, Verdict
+from kernelyard.judge.prove import REFUSED
+from kernelyard.ladder.record import Ladder
+from kernelyard.report import table
+from kernelyard.report.bars import bars
+
+LONGEST_TEXT = 4000
+NEUTRAL = (Status.INFRA_ERROR.value, Status.INVALID_PROBLEM.value, REFUSED)
+"""Endings that say nothing against the solution."""
+
+
+def render(ladders: Sequence[Ladder], verdicts: Sequence[Verdict], title: str) -> str:
+    """The page as text. Sections without content are left out."""
+    environments = [ladder.environment for ladder in ladders] + [verdict.environment for verdict in verdicts]
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            title=title,
+            ladders=[(ladder, bars(ladder)) for ladder in ladders],
+            verdicts=verdicts,
+            passed=sum(verdict.status is Status.PASSED for verdict in verdicts),
+            environments=list(dict.fromkeys(environment.line for environment in environments)),
+        )
+    )
+
+
+def _templates() -> Templates:
+    templates = Templates(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.globals |= {name: getattr(table, name) for name in dir(table) if name.startswith("format_")}
+    templates.globals |= {"tone": _tone, "measured": _measured}
+    return templates
+
+
+def _visible(value: object) -> object:
+    """Text with control, format and surrogate characters spelled out but line ends kept; a flood is cut."""
+    if type(value) is not str:
+        return value
+    text = value if len(value) <= LONGEST_TEXT else value[:LONGEST_TEXT] + "…"
+    return "".join(
+        f"\\u{ord(character):04x}"
+        if character != "\n" and unicodedata.category(character) in ("Cc", "Cf", "Cs")
+        else character
+        for character in text
+    )
+
+
+def _tone(status: str) -> str:
+    if status == Status.PASSED.value:
+        return "good"
+    return "neutral" if status in NEUTRAL else "bad"
+
+
+def _measured(verdict: Verdict) -> str:
+    """How the numbers of a verdict came about, or where it ended."""
+    parts = [f"{verdict.trials} secret inputs compared"] if verdict.trials else []
+    if verdict.time is not None:
+        parts += [
+            f"{len(verdict.time.samples_ms)} calls timed by {verdict.time.timer}, cache {verdict.time.cache}",
+            f"{verdict.timed_outputs_checked} outputs of timed calls checked",
+        ]
+    parts += [f"weights by {verdict.weights}"] if verdict.weights not in (None, "none") else []
+    parts += [f"ended in phase {verdict.phase.value}"] if verdict.phase else []
+    return "; ".join(parts) or table.NOT_MEASURED
