@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kernelyard.sandbox import landlock
 from kernelyard.sandbox.confine import Walls
+from kernelyard.sandbox.surroundings import IMPORT_ROOT
 
 NOBODY = 65534
 _PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -56,12 +57,15 @@ def _grants(private: Path, readable: Iterable[Path], nodes: Iterable[Path]) -> l
     grants = [(str(path), landlock.READ) for path in (*readable, Path("/proc"), Path("/sys"))]
     grants += [(path, landlock.DEVICE) for path in _PLAIN_DEVICES]
     grants += [(str(node), landlock.DEVICE | landlock.LIST) for node in nodes]
-    return [*grants, ("/dev", landlock.LIST), (str(private), landlock.ALL)]
+    grants += [(path, landlock.LIST) for path in ("/dev", str(IMPORT_ROOT))]
+    return [*grants, (str(private), landlock.ALL)]
 
 
 def _anyone_reads(path: Path) -> bool:
     """Whether every user can reach `path` and read it, by the permission bits."""
-    if not path.stat().st_mode & stat.S_IROTH:
+    mode = path.stat().st_mode
+    needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
+    if mode & needed != needed:
         return False
     return all(above.stat().st_mode & stat.S_IXOTH for above in path.resolve().parents)
 

@@ -16,6 +16,8 @@ _SYSTEM = (
 )
 _PASSED_ON = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGE = Path(__file__).resolve().parents[1]
+IMPORT_ROOT = _PACKAGE.parent
+"""Where kernelyard is imported from. Python lists it to find the package; what else lies there is none of its business."""
 
 
 def readable_paths(extra: Iterable[Path] = ()) -> list[Path]:
@@ -53,7 +55,7 @@ def environment(private: str, extra: Mapping[str, str]) -> dict[str, str]:
         "TORCH_EXTENSIONS_DIR": f"{private}/extensions",
         "TORCHINDUCTOR_CACHE_DIR": f"{private}/inductor",
         "CUDA_CACHE_PATH": f"{private}/cuda",
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(_PACKAGE.parent), *map(str, _python_path())])),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(IMPORT_ROOT), *map(str, _python_path())])),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     variables |= {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

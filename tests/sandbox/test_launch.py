@@ -1,0 +1,329 @@
+"""The life of a sandboxed process: start, output, limits, end, and that nothing of it is left."""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelyard.core.errors import UsageError
+from kernelyard.sandbox import bubblewrap
+from kernelyard.sandbox.launch import (
+    SandboxedProcess,
+    SandboxError,
+    SandboxKind,
+    bubblewrap_problem,
+    choose,
+    launch,
+)
+from kernelyard.sandbox.limits import MIB, Limits
+from kernelyard.sandbox.watch import KEPT_BYTES
+from kernelyard.sandbox.witness import _running
+
+LIMITS = Limits(memory_bytes=256 * MIB, processes=64, file_bytes=8 * MIB, output_bytes=MIB)
+SECONDS = 20.0
+
+
+def start(kind: SandboxKind, code: str, *arguments: str, inherit: tuple[int, ...] = ()) -> SandboxedProcess:
+    command = [sys.executable, "-I", "-S", "-c", code, *arguments]
+    return launch(command, kind=kind, limits=LIMITS, inherit=inherit)
+
+
+def assert_next_works(kind: SandboxKind) -> None:
+    with start(kind, "print('next')") as process:
+        assert process.wait(SECONDS) == 0
+        assert process.stdout == "next\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "returncode", "text"),
+    [
+        ("pass", 0, "exit code 0"),
+        ("import os; os._exit(3)", 3, "exit code 3"),
+        ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV, "killed by signal SIGSEGV"),
+        ("import os; os.abort()", -signal.SIGABRT, "killed by signal SIGABRT"),
+        ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL, "killed by signal SIGKILL"),
+    ],
+)
+def test_the_end_is_described(kind: SandboxKind, code: str, returncode: int, text: str) -> None:
+    with start(kind, code) as process:
+        assert process.wait(SECONDS) == returncode
+    assert process.describe_exit() == text
+    assert process.exceeded is None
+
+
+def test_streams_are_separate_and_complete(kind: SandboxKind) -> None:
+    with start(kind, "import sys; print('out'); print('err', file=sys.stderr)") as process:
+        process.wait(SECONDS)
+    assert (process.stdout, process.stderr) == ("out\n", "err\n")
+
+
+def test_a_hung_process_is_killed_at_once(kind: SandboxKind) -> None:
+    code = (
+        "import signal\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\nprint('up', flush=True)\nwhile 1: pass"
+    )
+    with start(kind, code) as process:
+        wait_for(lambda: process.stdout)
+        assert process.wait(0.2) is None
+        assert process.poll() is None
+        assert process.describe_exit() == "still running"
+        began = time.monotonic()
+        process.kill()
+        assert time.monotonic() - began < 3
+        assert process.poll() == -signal.SIGKILL
+        process.kill()
+    assert_next_works(kind)
+
+
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv("/bin/sleep", [sys.argv[1], "30"])
+    os._exit(0)
+os.wait()
+print("left", flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("lives_on", ["30", "0.2"], ids=["killed", "ends by itself"])
+def test_a_daemon_does_not_outlive_its_sandbox(kind: SandboxKind, lives_on: str) -> None:
+    name = f"daemon-{secrets.token_hex(8)}"
+    with start(kind, DAEMON, name, lives_on) as process:
+        wait_for(lambda: _running(name))
+        if lives_on == "0.2":
+            assert process.wait(SECONDS) == 0
+            assert not _running(name)
+    assert not _running(name)
+    assert_next_works(kind)
+
+
+def test_a_daemon_outlives_a_plain_process() -> None:
+    """The control: without a sandbox it stays."""
+    name = f"daemon-{secrets.token_hex(8)}"
+    subprocess.run([sys.executable, "-I", "-S", "-c", DAEMON, name, "0.2"], check=True, stdout=subprocess.DEVNULL)
+    (left,) = _running(name)
+    os.kill(left, signal.SIGKILL)
+
+
+def test_the_tree_dies_with_the_judge(kind: SandboxKind) -> None:
+    name = f"daemon-{secrets.token_hex(8)}"
+    judge = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time\n"
+            "from kernelyard.sandbox.launch import SandboxKind, launch\n"
+            f"command = [sys.executable, '-I', '-S', '-c', {DAEMON!r}, {name!r}, '30']\n"
+            f"launch(command, kind=SandboxKind({kind.value!r}))\n"
+            "time.sleep(30)",
+        ],
+        env={**os.environ, "PYTHONPATH": str(Path(bubblewrap.__file__).parents[2])},
+    )
+    try:
+        wait_for(lambda: _running(name))
+    finally:
+        judge.kill()
+        judge.wait()
+    wait_for(lambda: not _running(name))
+
+
+def test_a_flood_is_stopped_and_cut_in_the_middle(kind: SandboxKind) -> None:
+    code = "print('first')\nfor _ in range(64): print('x' * (1 << 20))\nprint('last')"
+    with start(kind, code) as process:
+        assert process.wait(SECONDS) == -signal.SIGKILL
+    assert process.exceeded == "output"
+    assert process.stdout.startswith("first\n")
+    assert len(process.stdout) < 2 * KEPT_BYTES + 100
+    assert "bytes dropped" in process.stdout
+    assert_next_works(kind)
+
+
+def test_much_output_within_the_limit_neither_blocks_nor_kills(kind: SandboxKind) -> None:
+    code = "import sys\nfor s in (sys.stdout, sys.stderr): s.write('x' * (400 << 10)); s.write('end')"
+    with start(kind, code) as process:
+        assert process.wait(SECONDS) == 0
+    assert process.exceeded is None
+    assert process.stdout.endswith("xend")
+    assert process.stderr.endswith("xend")
+
+
+ALLOCATES = """
+kept = []
+for _ in range(64):
+    kept.append(b"1" * (32 << 20))
+import time; time.sleep(20)
+"""
+ALLOCATES_SHARED = """
+import mmap, time
+shared = mmap.mmap(-1, 2 << 30)
+for _ in range(512):
+    shared.write(b"1" * (4 << 20))
+time.sleep(20)
+"""
+ALLOCATES_IN_CHILDREN = """
+import os, time
+for _ in range(8):
+    if os.fork() == 0:
+        kept = b"1" * (64 << 20)
+        time.sleep(20)
+time.sleep(20)
+"""
+
+
+@pytest.mark.parametrize("code", [ALLOCATES, ALLOCATES_SHARED, ALLOCATES_IN_CHILDREN], ids=["own", "shared", "tree"])
+def test_memory_is_bounded(kind: SandboxKind, code: str) -> None:
+    with start(kind, code) as process:
+        assert process.wait(SECONDS) == -signal.SIGKILL
+    assert process.exceeded == "memory"
+    assert process.peak_memory_bytes > LIMITS.memory_bytes
+    assert_next_works(kind)
+
+
+def test_memory_shared_by_forks_counts_once(kind: SandboxKind) -> None:
+    """Eight processes that see the same 64 MiB hold 64 and not 512."""
+    code = (
+        "import os, time\nkept = b'1' * (64 << 20)\n"
+        "children = []\n"
+        "for _ in range(8):\n"
+        "    child = os.fork()\n"
+        "    if child == 0: time.sleep(0.3); os._exit(0)\n"
+        "    children.append(child)\n"
+        "for child in children: os.waitpid(child, 0)\n"
+    )
+    with start(kind, code) as process:
+        assert process.wait(SECONDS) == 0
+    assert process.exceeded is None
+
+
+def test_a_reserved_range_is_not_memory(kind: SandboxKind) -> None:
+    """CUDA reserves far more than it uses; 64 GiB of address space must pass under a limit of 256 MiB."""
+    code = "import mmap; mmap.mmap(-1, 64 << 30, flags=mmap.MAP_PRIVATE | 0x4000)"
+    with start(kind, code) as process:
+        assert process.wait(SECONDS) == 0
+
+
+def test_forks_are_bounded(kind: SandboxKind) -> None:
+    code = (
+        "import os, time\n"
+        "for count in range(200):\n"
+        "    try:\n"
+        "        if os.fork() == 0: time.sleep(20); os._exit(0)\n"
+        "    except OSError: print(count); break\n"
+        "else: time.sleep(20)"
+    )
+    with start(kind, code) as process:
+        process.wait(SECONDS)
+    denied = process.stdout.strip()
+    assert process.exceeded == "processes" or int(denied) <= LIMITS.processes
+    assert_next_works(kind)
+
+
+def test_the_disk_cannot_be_filled(kind: SandboxKind, temporary: Path) -> None:
+    code = (
+        "import time\n"
+        "for number in range(40):\n"
+        "    with open(f'file{number}', 'wb') as file: file.write(bytes(4 << 20))\n"
+        "time.sleep(20)"
+    )
+    with start(kind, code) as process:
+        assert process.wait(SECONDS) != 0
+    assert process.exceeded == "files" or "No space left" in process.stderr
+    assert list(temporary.iterdir()) == []
+    assert_next_works(kind)
+
+
+def test_nothing_is_left_behind(kind: SandboxKind, temporary: Path) -> None:
+    code = (
+        "import os\n"
+        "os.makedirs('a/b'); open('a/b/file', 'w').write('x'); os.symlink('/etc', 'a/link')\n"
+        "os.chmod('a/b', 0); os.chmod('a', 0)\n"
+        "print(os.getcwd() == os.environ['HOME'] == os.environ['TMPDIR'])"
+    )
+    with start(kind, code) as process:
+        assert process.wait(SECONDS) == 0, process.stderr
+    assert process.stdout == "True\n"
+    assert list(temporary.iterdir()) == []
+
+
+def test_no_descriptor_of_the_judge_is_lost(kind: SandboxKind) -> None:
+    assert_next_works(kind)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert_next_works(kind)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_descriptors_pass_in_both_directions(kind: SandboxKind) -> None:
+    code = (
+        "import os, socket, sys\n"
+        "channel = socket.socket(fileno=int(sys.argv[1]))\n"
+        "data, (given,), _, _ = socket.recv_fds(channel, 64, 1)\n"
+        "made = os.memfd_create('made')\n"
+        "os.write(made, os.pread(given, 64, 0)[::-1])\n"
+        "os.pwrite(given, b'A', 0)\n"
+        "socket.send_fds(channel, [data], [made])\n"
+    )
+    ours, theirs = socket.socketpair()
+    ours.settimeout(SECONDS)
+    given = os.memfd_create("given")
+    os.write(given, b"abcdef")
+    with ours, theirs, start(kind, code, str(theirs.fileno()), inherit=(theirs.fileno(),)) as process:
+        theirs.close()
+        socket.send_fds(ours, [b"hello"], [given])
+        data, (made,), _, _ = socket.recv_fds(ours, 64, 1)
+        assert data == b"hello"
+        assert os.pread(made, 64, 0) == b"fedcba"
+        assert os.pread(given, 64, 0) == b"Abcdef"
+        assert ours.recv(1) == b"", "the judge sees the end of the process as the end of the stream"
+        assert process.wait(SECONDS) == 0, process.stderr
+    os.close(given)
+    os.close(made)
+
+
+def test_only_what_was_inherited_is_open(kind: SandboxKind) -> None:
+    secret = os.open("/proc/self/status", os.O_RDONLY)
+    os.set_inheritable(secret, True)
+    try:
+        code = "import os; print(sorted(map(int, os.listdir('/proc/self/fd'))), os.readlink('/proc/self/fd/0'))"
+        with start(kind, code) as process:
+            process.wait(SECONDS)
+    finally:
+        os.close(secret)
+    assert process.stdout == "[0, 1, 2, 3] /dev/null\n", "3 is the directory that is being listed"
+
+
+def test_a_command_that_is_not_there_is_no_fault_of_the_candidate() -> None:
+    with pytest.raises(SandboxError, match="FileNotFoundError"):
+        launch(["/nonexistent/program"], kind=SandboxKind.NATIVE)
+
+
+def test_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    bubblewrap_problem.cache_clear()
+    monkeypatch.setenv("KERNELYARD_BWRAP", "/nonexistent/bwrap")
+    try:
+        assert choose() is SandboxKind.NATIVE
+        assert choose(SandboxKind.NONE) is SandboxKind.NONE
+        with pytest.raises(UsageError, match="bwrap"):
+            choose(SandboxKind.BUBBLEWRAP)
+    finally:
+        bubblewrap_problem.cache_clear()
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    with pytest.raises(UsageError, match="tpu"):
+        launch(["true"], kind=SandboxKind.NATIVE, device="tpu:0")
+
+
+def wait_for(condition: object, seconds: float = SECONDS) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)

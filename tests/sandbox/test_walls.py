@@ -1,0 +1,199 @@
+"""What a sandboxed process cannot do, each with the control that the same attempt succeeds without walls."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelyard.sandbox import confine, landlock, seccomp, surroundings
+from kernelyard.sandbox.launch import SandboxKind, launch
+from kernelyard.sandbox.witness import LayerWitness, witness
+
+SECONDS = 20.0
+# What gets through without walls on every machine, for root and for others.
+CONTROLS = {
+    "environment",
+    "read",
+    "write",
+    "network",
+    "processes of others",
+    "memory of others",
+    "signals",
+    "file size",
+}
+BY_WATCHER = {"processes", "memory", "output", "daemon"}
+
+
+def run(kind: SandboxKind, code: str, *arguments: str, **options: object) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    with launch(command, kind=kind, **options) as process:  # type: ignore[arg-type]
+        assert process.wait(SECONDS) == 0, process.stderr
+    return process.stdout.strip()
+
+
+def by_layer(kind: SandboxKind) -> dict[str, LayerWitness]:
+    return {record.layer: record for record in witness(kind)}
+
+
+def test_every_layer_that_is_there_holds(kind: SandboxKind) -> None:
+    records = by_layer(kind)
+    assert records.keys() >= CONTROLS | BY_WATCHER
+    assert [record for record in records.values() if record.available and not record.holds] == []
+    if kind is SandboxKind.BUBBLEWRAP:
+        assert all(record.available for record in records.values())
+
+
+def test_without_walls_the_same_attempts_succeed() -> None:
+    records = by_layer(SandboxKind.NONE)
+    assert [layer for layer in CONTROLS if records[layer].holds] == []
+    assert not any(records[layer].available for layer in CONTROLS)
+    assert all(records[layer].holds for layer in BY_WATCHER), "these are the watcher's and the keeper's"
+
+
+def test_a_missing_layer_is_reported_and_not_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    monkeypatch.setattr(seccomp, "supported", lambda: False)
+    with launch(["true"], kind=SandboxKind.NATIVE) as process:
+        assert {"landlock", "seccomp"} <= process.missing.keys()
+    records = by_layer(SandboxKind.NATIVE)
+    for layer in ("read", "network"):
+        assert not records[layer].holds
+        assert not records[layer].available
+    assert "Landlock" in records["read"].detail
+    assert records["file size"].holds
+
+
+def test_the_environment_is_an_allow_list(kind: SandboxKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    monkeypatch.setenv("SOME_PATH", "secret")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    code = "import os; print(*sorted(os.environ), os.environ['MINE'])"
+    *names, mine = run(kind, code, environment={"MINE": "passed"}).split()
+    assert mine == "passed"
+    allowed = {*surroundings.environment("/tmp", {}), "MINE", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
+    assert set(names) - allowed <= {"PWD", "LC_CTYPE"}
+    assert {"HF_TOKEN", "SOME_PATH", "LD_PRELOAD"}.isdisjoint(names)
+
+
+def test_imports_resolve_as_in_the_judge(kind: SandboxKind) -> None:
+    import pydantic
+
+    import kernelyard
+
+    code = "import kernelyard, pydantic, sys; print(kernelyard.__file__, pydantic.__file__, sys.prefix)"
+    assert run(kind, code).split() == [kernelyard.__file__, pydantic.__file__, sys.prefix]
+
+
+def test_only_named_paths_can_be_read(kind: SandboxKind, tmp_path: Path) -> None:
+    if kind is SandboxKind.NATIVE and not landlock.abi():
+        pytest.skip("this kernel has no Landlock")
+    hidden, named = tmp_path / "hidden.py", tmp_path / "named.py"
+    for path in (hidden, named):
+        path.write_text("contents")
+    read = "import sys\ntry: print(open(sys.argv[1]).read())\nexcept OSError as error: print('denied')"
+    assert run(SandboxKind.NONE, read, str(hidden)) == "contents"
+    assert run(kind, read, str(hidden), readable=[named]) == "denied"
+    assert run(kind, read, str(named), readable=[named]) == "contents"
+    write = "import sys\ntry: open(sys.argv[1], 'w')\nexcept OSError as error: print('denied')"
+    assert run(kind, write, str(named), readable=[named]) == "denied"
+    assert named.read_text() == "contents"
+
+
+@pytest.mark.parametrize("path", ["/etc/shadow", "/root", "/home", "/var", "/run"])
+def test_what_holds_secrets_cannot_be_listed_or_read(kind: SandboxKind, path: str) -> None:
+    if kind is SandboxKind.NATIVE and not landlock.abi():
+        pytest.skip("this kernel has no Landlock")
+    if not Path(path).exists():
+        pytest.skip(f"no {path} here")
+    code = (
+        "import os, sys\npath = sys.argv[1]\n"
+        "try: found = os.listdir(path) if os.path.isdir(path) else open(path).read()\n"
+        "except OSError: found = []\n"
+        "print(found)"
+    )
+    inside = run(kind, code, path)
+    # Under bubblewrap a directory on the way to the interpreter exists, with nothing but that way in it.
+    way = {
+        entry.parts[2] for entry in surroundings.readable_paths() if entry.is_relative_to(path) and str(entry) != path
+    }
+    assert inside in ("[]", str(sorted(way)))
+
+
+def test_the_judges_working_directory_is_hidden(
+    kind: SandboxKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "problem.py").write_text("answers")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert tmp_path not in surroundings.readable_paths()
+    code = "import os, sys; print(sys.argv[1] in sys.path, os.path.realpath('.') == sys.argv[1])"
+    assert run(kind, code, str(tmp_path)) == "False False"
+
+
+def test_no_address_family_but_unix(kind: SandboxKind) -> None:
+    if not seccomp.supported():
+        pytest.skip(f"no filter for {platform.machine()}")
+    code = (
+        "import socket\n"
+        "for family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET, socket.AF_UNIX):\n"
+        "    try: socket.socket(family, socket.SOCK_DGRAM).close(); print(family.name)\n"
+        "    except PermissionError: pass\n"
+    )
+    assert "AF_INET" in run(SandboxKind.NONE, code)
+    assert run(kind, code) == "AF_UNIX"
+
+
+def test_denied_calls(kind: SandboxKind) -> None:
+    """By number, with arguments that would fail with another error than EPERM if the filter let them through."""
+    if not seccomp.supported():
+        pytest.skip(f"no filter for {platform.machine()}")
+    code = (
+        "import ctypes, errno\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "passed = []\n"
+        f"for number in {sorted(seccomp._DENIED[platform.machine()].values())}:\n"
+        "    libc.syscall(number, -1, -1, -1, -1, -1)\n"
+        "    passed += [] if ctypes.get_errno() == errno.EPERM else [number]\n"
+        "print(passed)"
+    )
+    assert run(kind, code) == "[]"
+
+
+def test_threads_and_subprocesses_work(kind: SandboxKind) -> None:
+    """clone3 is refused, so libc must fall back to clone."""
+    code = (
+        "import subprocess, threading\n"
+        "done = []\n"
+        "threads = [threading.Thread(target=done.append, args=(1,)) for _ in range(8)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+        "print(len(done), subprocess.run(['ls', '/usr'], capture_output=True, check=True).returncode)\n"
+    )
+    assert run(kind, code) == "8 0"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a process another user")
+def test_root_gives_up_its_identity() -> None:
+    code = (
+        "import os; lines = open('/proc/self/status').read().splitlines()\n"
+        "print(os.getuid(), *(line.split()[1] for line in lines if line.startswith(('CapEff', 'NoNewPrivs'))))"
+    )
+    uid, effective, no_new_privileges = run(SandboxKind.NATIVE, code).split()
+    assert no_new_privileges == "1"
+    # With Landlock one capability may stay, to read an interpreter that other users cannot reach.
+    assert int(effective, 16) in (0, 1 << confine._CAP_DAC_READ_SEARCH)
+    assert uid == "65534" or not landlock.abi()
+
+
+def test_the_keeper_starts_without_heavy_imports() -> None:
+    code = (
+        "import sys; sys.path.append(sys.argv[1]); import kernelyard.sandbox.keeper\n"
+        "print(sorted({'torch', 'pydantic', 'numpy', 'subprocess', 'asyncio'} & set(sys.modules)))"
+    )
+    source = str(Path(surroundings.__file__).parents[2])
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, source], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
