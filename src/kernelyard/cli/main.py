@@ -43,7 +43,8 @@ def main() -> None:
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     named = {verb.rstrip("_"): verb for verb in verbs()}
     try:
-        build(named.get(wanted or ""))(prog_name="kernelyard")
+        # Not standalone: a wrong argument is one line here, not a usage text and a box.
+        sys.exit(build(named.get(wanted or ""))(prog_name="kernelyard", standalone_mode=False) or 0)
     except UsageError as error:
         print(f"kernelyard: {error}", file=sys.stderr)
         sys.exit(2)
@@ -54,6 +55,13 @@ def main() -> None:
         # The reader of our output is gone (`| head`); nothing more to say, not even at shutdown.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
+    except Exception as error:
+        # Typer's own usage errors; newer ones carry their copy of click, so the class cannot be named.
+        if not hasattr(error, "format_message"):
+            raise
+        line = " ".join(error.format_message().split())
+        print(f"kernelyard: {line}" if line else SUMMARY, file=sys.stderr)
+        sys.exit(2)
 
 
 def _interpret_triton_without_a_gpu() -> None:

@@ -137,7 +137,8 @@ class SandboxRecord(Record):
     """Which isolation the solution ran in."""
 
     kind: str
-    layers: tuple[str, ...] = ()
+    missing: dict[str, str] = {}
+    """Layers that this machine lacks, each with the reason."""
 
 
 class Verdict(Record):

@@ -39,6 +39,7 @@ class _Findings:
     """What has been established so far; a verdict is made of it at the end, whatever the end is."""
 
     phase: Phase = Phase.START
+    missing_layers: dict[str, str] = field(default_factory=dict)
     trials: int = 0
     timed_outputs_checked: int = 0
     weights: str | None = None
@@ -79,6 +80,7 @@ def evaluate(
             Session(sandbox, limits, device, deadlines) as candidate,
             Session(sandbox, limits, device, deadlines) as baseline,
         ):
+            found.missing_layers = candidate.process.missing
             _examine(problem, solution, candidate, baseline, plan, device, dtype, found, on_phase)
     except InvalidProblem as error:
         status, message, phase = Status.INVALID_PROBLEM, str(error), None
@@ -112,7 +114,7 @@ def evaluate(
         if passed and found.floor and found.time
         else None,
         flags=tuple(found.flags),
-        sandbox=SandboxRecord(kind=sandbox.value),
+        sandbox=SandboxRecord(kind=sandbox.value, missing=found.missing_layers),
         environment=describe(device),
     )
 

@@ -231,8 +231,8 @@ class Session:
         self.process.kill()
         if self.process.exceeded == "memory":
             return Ended(Status.OUT_OF_MEMORY, self.phase, "killed for taking more memory than the limit")
-        if self.process.exceeded == "output":
-            return Ended(Status.REJECTED, self.phase, "killed for flooding its output")
+        if self.process.exceeded is not None:
+            return Ended(Status.REJECTED, self.phase, f"killed over the limit on {self.process.exceeded}")
         if self.phase is Phase.START:
             tail = (self.process.stderr.strip().splitlines() or ["no output"])[-1]
             return Ended(Status.INFRA_ERROR, self.phase, f"the worker did not start: {tail}")
