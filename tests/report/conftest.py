@@ -150,7 +150,7 @@ def make_verdict(environment: Environment) -> Callable[..., Verdict]:
             "dtype": "bfloat16",
             "trials": 5,
             "errors": (error(),),
-            "sandbox": SandboxRecord(kind="bubblewrap", layers=("namespaces", "seccomp")),
+            "sandbox": SandboxRecord(kind="bubblewrap", missing={"cgroup": "no delegation"}),
             "environment": environment,
         }
         if status is Status.PASSED:

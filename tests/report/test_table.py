@@ -67,6 +67,14 @@ def test_sizes_and_errors() -> None:
     assert [table.format_count(count) for count in (640, 12_600_000)] == ["640", "12.6 M"]
 
 
+@pytest.mark.parametrize(
+    ("text", "tick"),
+    [("1.00 ms", "1 ms"), ("1.50 GB", "1.5 GB"), ("90.0 us", "90 us"), ("100 us", "100 us"), ("0.0 B", "0 B")],
+)
+def test_a_tick_has_no_zeros_to_spare(text: str, tick: str) -> None:
+    assert table.without_zeros(text) == tick
+
+
 def test_what_was_not_measured_is_a_dash_everywhere() -> None:
     one = (
         table.format_ms,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kernelyard.ladder.record import Ladder, LadderRow
 from kernelyard.report.palette import styles
-from kernelyard.report.table import NOT_MEASURED, format_ms, format_percent
+from kernelyard.report.table import NOT_MEASURED, format_ms, format_percent, without_zeros
 
 LABELS, PLOT, VALUES = 110, 430, 180
 """Widths in SVG units of the names on the left, the bars, and the numbers on the right."""
@@ -89,7 +89,7 @@ def bars(ladder: Ladder) -> Bars:
         right=LABELS + PLOT,
         bottom=bottom,
         floor=Tick(scale(ladder.floor.floor_ms), f"floor {format_ms(ladder.floor.floor_ms)}"),
-        ticks=tuple(Tick(scale(step), format_ms(step) if step else "0") for step in scale.steps),
+        ticks=tuple(Tick(scale(step), without_zeros(format_ms(step)) if step else "0") for step in scale.steps),
         bars=tuple(
             _bar(row, colors[row.backend][0], TOP + ROW * (place + 0.5), scale) for place, row in enumerate(ladder.rows)
         ),

@@ -18,7 +18,7 @@ from kernelyard.core.workload import parse_dtype
 from kernelyard.report import ledger
 from kernelyard.report.palette import styles
 from kernelyard.report.results import provenance
-from kernelyard.report.table import format_bytes, format_ms, format_size
+from kernelyard.report.table import format_bytes, format_ms, format_size, without_zeros
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,6 @@ def _finish_x(axes: Axes, chart: Chart) -> None:
 
 
 def _quantity(value: float, unit: str) -> str:
-    """A tick's label: a round number does not need the zeros that a measured one shows."""
+    """A tick's label."""
     known = {"ms": format_ms, "MB": lambda megabytes: format_bytes(megabytes * 1e6)}
-    text = known[unit](value) if unit in known else f"{value:g} {unit}"
-    return re.sub(r"(\.\d*?)0+ ", r"\1 ", text).replace(". ", " ")
+    return without_zeros(known[unit](value)) if unit in known else f"{value:g} {unit}"

@@ -3,6 +3,8 @@
 Units are decimal (1 MB is 1e6 bytes), as bandwidths are. "Not measured" is `-`, never 0.
 """
 
+import re
+
 NOT_MEASURED = "-"
 
 
@@ -77,6 +79,11 @@ def format_error(error: float | None) -> str:
     if error is None:
         return NOT_MEASURED
     return "0" if error == 0 else f"{error:.1e}"
+
+
+def without_zeros(text: str) -> str:
+    """`1.00 ms` as `1 ms`: for a tick, whose number is round and was not measured."""
+    return re.sub(r"\.?0+(?= )", "", text) if "." in text else text
 
 
 def format_size(size: float) -> str:
