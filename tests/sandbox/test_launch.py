@@ -168,6 +168,13 @@ for _ in range(512):
     shared.write(b"1" * (4 << 20))
 time.sleep(20)
 """
+WRITES_MEMORY_FILES = """
+import os, time
+for number in range(256):
+    file = os.memfd_create(str(number))
+    os.write(file, b"1" * (8 << 20))
+time.sleep(20)
+"""
 ALLOCATES_IN_CHILDREN = """
 import os, time
 for _ in range(8):
@@ -178,7 +185,11 @@ time.sleep(20)
 """
 
 
-@pytest.mark.parametrize("code", [ALLOCATES, ALLOCATES_SHARED, ALLOCATES_IN_CHILDREN], ids=["own", "shared", "tree"])
+@pytest.mark.parametrize(
+    "code",
+    [ALLOCATES, ALLOCATES_SHARED, WRITES_MEMORY_FILES, ALLOCATES_IN_CHILDREN],
+    ids=["own", "shared", "unmapped", "tree"],
+)
 def test_memory_is_bounded(kind: SandboxKind, code: str) -> None:
     with start(kind, code) as process:
         assert process.wait(SECONDS) == -signal.SIGKILL

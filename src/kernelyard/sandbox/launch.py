@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kernelyard.core.errors import UsageError
-from kernelyard.sandbox import bubblewrap, devices, native, processes, seccomp, surroundings
+from kernelyard.sandbox import bubblewrap, devices, native, probe, processes, seccomp, surroundings
 from kernelyard.sandbox.confine import Walls
 from kernelyard.sandbox.keeper import Plan
 from kernelyard.sandbox.limits import Limits
@@ -44,14 +44,14 @@ class SandboxError(RuntimeError):
     """A sandboxed process could not be started, or could not be killed. Never the fault of the code inside."""
 
 
-def choose(requested: SandboxKind | None = None) -> SandboxKind:
-    """The kind to use: the requested one, else bubblewrap where it runs, else native.
+def choose(requested: SandboxKind | None = None, device: str = "cpu") -> SandboxKind:
+    """The kind to use for `device`: the requested one, else bubblewrap where it runs, else native.
 
-    Raises UsageError where the requested kind does not run here.
+    Raises UsageError where the requested kind does not run here, or there is no such device.
     """
     if requested is not None and requested is not SandboxKind.BUBBLEWRAP:
         return requested
-    problem = bubblewrap_problem()
+    problem = bubblewrap_problem(device)
     if problem is None:
         return SandboxKind.BUBBLEWRAP
     if requested is None:
@@ -60,14 +60,20 @@ def choose(requested: SandboxKind | None = None) -> SandboxKind:
 
 
 @functools.cache
-def bubblewrap_problem() -> str | None:
-    """Why bubblewrap cannot be used, found by running it once; None where it works."""
+def bubblewrap_problem(device: str = "cpu") -> str | None:
+    """Why bubblewrap cannot be used for `device`, found by running it once; None where it works.
+
+    On a GPU the driver must answer inside: cuInit is known to fail in some user namespaces where nvidia-smi works.
+    """
     if bubblewrap.program() is None:
         return "no bwrap on PATH and KERNELYARD_BWRAP names none"
+    mode = "start" if device == "cpu" else "device"
+    command = [sys.executable, "-I", "-S", probe.__file__, mode, "{}"]
     try:
-        with launch([sys.executable, "-I", "-S", "-c", "pass"], kind=SandboxKind.BUBBLEWRAP, device="cpu") as probe:
-            status = probe.wait(_START_SECONDS)
-            return None if status == 0 else probe.stderr.strip() or probe.describe_exit()
+        with launch(command, kind=SandboxKind.BUBBLEWRAP, device=device) as process:
+            if process.wait(_START_SECONDS) == 0:
+                return None
+            return process.stderr.strip() or process.stdout.strip() or process.describe_exit()
     except SandboxError as error:
         return str(error)
 

@@ -119,6 +119,16 @@ def _cuda() -> dict[str, Any]:
     return {"denied": result != 0, "detail": f"cuInit returned {result}"}
 
 
+def _start(_facts: dict[str, Any]) -> None:
+    """Nothing but start: that is what is asked."""
+
+
+def _device(_facts: dict[str, Any]) -> None:
+    outcome = _cuda()
+    print(outcome["detail"])
+    sys.exit(int(outcome["denied"]))
+
+
 def _forks(_facts: dict[str, Any]) -> None:
     for count in range(FORKS):
         try:
@@ -159,6 +169,8 @@ def _daemon(facts: dict[str, Any]) -> None:
 
 
 _MODES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "start": _start,
+    "device": _device,
     "walls": _walls,
     "forks": _forks,
     "memory": _memory,

@@ -1,10 +1,11 @@
 """Process trees as /proc shows them. Every read may race with an exit: what has gone counts as nothing."""
 
 # Read every 25 ms for every process, where pathlib would double the time:
-# ruff: noqa: PTH116, PTH123, PTH208
+# ruff: noqa: PTH115, PTH116, PTH123, PTH208
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Usage:
-    """What a set of processes holds at one moment: tasks (threads) and bytes of private and shared memory."""
+    """What a set of processes holds at one moment: tasks (threads), and bytes of private and of shared memory."""
 
     tasks: int
-    memory_bytes: int
+    private_bytes: int
+    shared_bytes: int
 
 
 def descendants(root: int) -> list[int]:
@@ -34,29 +36,45 @@ def descendants(root: int) -> list[int]:
 
 
 def usage(pids: Iterable[int]) -> Usage:
-    """Sum over `pids`. Pages shared by a fork count once per process: an upper bound that costs microseconds."""
-    tasks = memory = 0
+    """Sum over `pids`. Pages shared by a fork count once per process: an upper bound that costs microseconds.
+
+    Pages of mapped files are left out: libraries belong to the page cache and not to the process.
+    """
+    tasks = private = shared = 0
     for pid in pids:
-        fields = _status(pid)
+        fields = _fields(f"/proc/{pid}/status")
         tasks += fields.get("Threads", 0)
-        # RssFile is left out: pages of libraries belong to the page cache and not to the process.
-        memory += (fields.get("RssAnon", 0) + fields.get("RssShmem", 0)) << 10
-    return Usage(tasks, memory)
+        private += fields.get("RssAnon", 0) << 10
+        shared += fields.get("RssShmem", 0) << 10
+    return Usage(tasks, private, shared)
 
 
-def proportional_memory(pids: Iterable[int]) -> int:
-    """Bytes held by `pids` with each shared page counted once. Walks page tables: milliseconds per gigabyte.
+def proportional_usage(pids: Iterable[int]) -> Usage:
+    """As `usage`, each shared page counted once. Walks page tables: milliseconds per gigabyte.
 
     A process whose map may not be read counts with its resident size.
     """
-    total = 0
+    tasks = private = shared = 0
     for pid in pids:
+        used = usage([pid])
         fields = _fields(f"/proc/{pid}/smaps_rollup")
-        if "Pss_Anon" in fields:
-            total += (fields["Pss_Anon"] + fields.get("Pss_Shmem", 0)) << 10
-        else:
-            total += usage([pid]).memory_bytes
-    return total
+        tasks += used.tasks
+        private += fields["Pss_Anon"] << 10 if "Pss_Anon" in fields else used.private_bytes
+        shared += fields["Pss_Shmem"] << 10 if "Pss_Shmem" in fields else used.shared_bytes
+    return Usage(tasks, private, shared)
+
+
+def memfd_bytes(pids: Iterable[int]) -> int:
+    """Bytes in the memory files that `pids` hold open, mapped or not; one that several hold counts once."""
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        for link in _descriptors(pid):
+            # One that is closed meanwhile hides no other.
+            with contextlib.suppress(OSError):
+                if os.readlink(link).startswith("/memfd:"):
+                    found = os.stat(link)
+                    sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())
 
 
 def tasks_of_user(uid: int) -> int:
@@ -66,10 +84,18 @@ def tasks_of_user(uid: int) -> int:
         if name.isdigit():
             try:
                 if os.stat(f"/proc/{name}").st_uid == uid:
-                    total += _status(int(name)).get("Threads", 0)
+                    total += _fields(f"/proc/{name}/status").get("Threads", 0)
             except OSError:
                 continue
     return total
+
+
+def _descriptors(pid: int) -> list[str]:
+    directory = f"/proc/{pid}/fd"
+    try:
+        return [f"{directory}/{name}" for name in os.listdir(directory)]
+    except OSError:
+        return []
 
 
 def _parents() -> dict[int, int]:
@@ -85,10 +111,6 @@ def _parents() -> dict[int, int]:
         # The name in parentheses may hold anything, so read from its end: state, then the parent's pid.
         parents[int(name)] = int(line[line.rindex(b")") + 2 :].split(None, 2)[1])
     return parents
-
-
-def _status(pid: int) -> dict[str, int]:
-    return _fields(f"/proc/{pid}/status")
 
 
 def _fields(path: str) -> dict[str, int]:

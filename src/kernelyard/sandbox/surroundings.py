@@ -17,7 +17,7 @@ _SYSTEM = (
 _PASSED_ON = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGE = Path(__file__).resolve().parents[1]
 IMPORT_ROOT = _PACKAGE.parent
-"""Where kernelyard is imported from. Python lists it to find the package; what else lies there is none of its business."""
+"""Where kernelyard is imported from. Python lists it to find the package and may read nothing else in it."""
 
 
 def readable_paths(extra: Iterable[Path] = ()) -> list[Path]:

@@ -73,6 +73,7 @@ class Watcher:
         self._kill = kill
         self._output_bytes = 0
         self._looks = 0
+        self._memfd_bytes = 0
         self._thread = threading.Thread(target=self._run, name=f"watch-{keeper}", daemon=True)
         self._thread.start()
 
@@ -117,18 +118,24 @@ class Watcher:
 
     def _look(self) -> None:
         pids = processes.descendants(self._keeper)
+        if self._looks % _LOOKS_PER_FILE_WALK == 0:
+            self._memfd_bytes = processes.memfd_bytes(pids)
+            if _size(self._private) > self._limits.file_bytes:
+                self._stop("files")
+        self._looks += 1
         used = processes.usage(pids)
-        memory = used.memory_bytes
+        memory = self._memory(used)
         if memory > self._limits.memory_bytes:
-            memory = min(memory, processes.proportional_memory(pids))
+            memory = min(memory, self._memory(processes.proportional_usage(pids)))
         self.peak_memory_bytes = max(self.peak_memory_bytes, memory)
         if memory > self._limits.memory_bytes:
             self._stop("memory")
         elif used.tasks > self._limits.processes:
             self._stop("processes")
-        self._looks += 1
-        if self._looks % _LOOKS_PER_FILE_WALK == 0 and _size(self._private) > self._limits.file_bytes:
-            self._stop("files")
+
+    def _memory(self, used: processes.Usage) -> int:
+        """A memory file that is mapped is in both terms of the maximum, one that is only written to in the second."""
+        return used.private_bytes + max(used.shared_bytes, self._memfd_bytes)
 
     def _stop(self, limit: Exceeded) -> None:
         if self.exceeded is None:

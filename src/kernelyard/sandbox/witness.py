@@ -223,8 +223,9 @@ def _running(name: str) -> list[int]:
 
 def _main() -> int:
     try:
-        kind = choose(SandboxKind(sys.argv[1]) if len(sys.argv) > 1 else None)
-        records = witness(kind, sys.argv[2] if len(sys.argv) > 2 else "cpu")
+        device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+        kind = choose(SandboxKind(sys.argv[1]) if len(sys.argv) > 1 else None, device)
+        records = witness(kind, device)
     except (UsageError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
