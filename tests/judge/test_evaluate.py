@@ -62,7 +62,7 @@ def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -
     assert verdict.speedup_low is not None and verdict.speedup is not None and verdict.speedup_high is not None
     assert verdict.speedup_low <= verdict.speedup <= verdict.speedup_high
     assert verdict.floor.bytes == 2 * 32 * 1000 * 4
-    assert Verdict.model_validate_json(verdict.model_dump_json(exclude_computed_fields=True)) == verdict
+    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
 
 
 def test_a_crash_leaves_the_next_verdict_alone(device: torch.device) -> None:

@@ -45,6 +45,6 @@ def ladder(
         )
     console.print(ladder_table(climbed))
     console.print(climbed.environment.line, soft_wrap=True, highlight=False)
-    print(climbed.model_dump_json(exclude={"rows": {"__all__": {"time": {"samples_ms"}}}}))
+    print(climbed.model_dump_json())
     if any(row.status not in ("passed", "refused") for row in climbed.rows):
         raise typer.Exit(1)

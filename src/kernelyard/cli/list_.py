@@ -1,23 +1,38 @@
-"""`kernelyard list`: what the library holds."""
+"""`kernelyard list`: what the library holds, and what of it runs here."""
 
+import sys
+from typing import Annotated
+
+import torch
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from kernelyard import ops
+from kernelyard.core.environment import resolve_device
+from kernelyard.core.operator import Implementation, Operator
+from kernelyard.suites.library import implementations
 
 
-def list_() -> None:
-    """Operators of the library, their backends and what gets gradients."""
-    table = Table(box=None, header_style="bold")
-    for column in ("operator", "backends", "gradients", "workloads", "summary"):
+def list_(
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
+) -> None:
+    """Operators of the library, what gets gradients, and which backends take their inputs on the device."""
+    where = resolve_device(device)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("operator", "summary", "gradients", "workloads", "backend", f"on {where}"):
         table.add_column(column)
     for name in ops.operator_names():
         operator = ops.definition(name)
-        table.add_row(
-            name,
-            " ".join(backend.value for backend in ops.backends(name)),
-            " ".join(operator.differentiable),
-            f"{len(operator.workloads)} + {len(operator.gpu_workloads)} on a GPU",
-            operator.summary,
-        )
-    Console().print(table)
+        grid = f"{len(operator.workloads)}, {len(operator.gpu_workloads)} more on a GPU"
+        head = [name, operator.summary, " ".join(operator.differentiable), grid]
+        for backend in implementations(name):
+            table.add_row(*head, backend.backend, _state(operator, backend, where))
+            head = [""] * len(head)
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+
+
+def _state(operator: Operator, backend: Implementation, device: torch.device) -> str:
+    """`runs`, or why the backend takes nothing of the operator's grid."""
+    reasons = [backend.refusal(*operator.make_inputs(w, device).values()) for w in operator.workloads[:1]]
+    return reasons[0] or "runs" if reasons else "no workloads"

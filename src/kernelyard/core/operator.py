@@ -83,7 +83,7 @@ class Operator:
     summary: str
     """One line for `kernelyard list`."""
     make_inputs: Callable[[Workload, torch.device], dict[str, Any]]
-    """The call's arguments by name and in its order, made from the workload's seed on the device; none needs grad yet."""
+    """The call's arguments by name and in its order, made from the workload's seed; none needs grad yet."""
     reference: Callable[..., torch.Tensor]
     """The definition in plain torch; called with float64 tensors it is the ground truth."""
     cost: Callable[[Workload, Mode], Cost]

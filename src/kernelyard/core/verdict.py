@@ -2,6 +2,7 @@
 
 import math
 from enum import Enum
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field, field_validator, model_validator
 
@@ -51,6 +52,13 @@ class Timing(Record):
     """The clock: `cuda_event`, `host`."""
     cache: str
     """`cold` when the last-level cache was flushed before each call, `warm` when not."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_derived(cls, data: Any) -> Any:
+        """The quantiles are written for readers and made from the samples when read back."""
+        derived = cls.model_computed_fields
+        return {key: value for key, value in data.items() if key not in derived} if isinstance(data, dict) else data
 
     @field_validator("samples_ms")
     @classmethod
