@@ -306,7 +306,7 @@ def _say(console: Console, text: str) -> None:
 
 def _print(rows: list[BenchRow]) -> None:
     console = Console()
-    for grid in grids(pd.DataFrame([row.model_dump() for row in rows])):
+    for grid in grids(pd.DataFrame([row.model_dump() for row in rows], columns=ledger.COLUMNS)):
         console.print(_table(grid))
 
 

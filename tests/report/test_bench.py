@@ -1,0 +1,170 @@
+"""`bench` on an operator made up here: proved before it is timed, whole rows, and nothing for a wrong backend."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+
+from kernelyard.cli import bench as cli
+from kernelyard.core.errors import UsageError
+from kernelyard.core.operator import Cost, Implementation, Operator, Sweep
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.report import ledger
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(workload.seed)
+    return {"x": torch.randn(workload.shape, generator=generator).to(device, workload.torch_dtype)}
+
+
+def cost(workload: Workload, mode: Mode) -> Cost:
+    size = torch.Size(workload.shape).numel() * workload.torch_dtype.itemsize
+    passes = 2 if mode is Mode.FULL else 1
+    return Cost(passes * size, passes * size, passes * size)
+
+
+def sweep(dtype: str, device_type: str) -> Sweep:
+    return Sweep("N", "elements", tuple((n, Workload.of(n, dtype=dtype)) for n in (1000, 5000)))
+
+
+OPERATOR = Operator(
+    name="double",
+    summary="2x",
+    make_inputs=make_inputs,
+    reference=double,
+    cost=cost,
+    differentiable=("x",),
+    workloads=(),
+    gpu_workloads=(),
+    sweep=sweep,
+    ladder=lambda device_type: Workload.of(8),
+    workload_of=lambda shape, dtype: Workload.of(*shape, dtype=dtype),
+)
+
+
+def willing(*arguments: object, **named: object) -> None:
+    return None
+
+
+def wrong_in_long_rows(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.numel() < 2000 else x * 2.5
+
+
+HONEST = Implementation("eager", double, willing)
+WRONG = Implementation("triton", wrong_in_long_rows, willing)
+REFUSING = Implementation("cuda", double, lambda x: "needs a GPU")
+
+
+@pytest.fixture
+def benched(monkeypatch, tmp_path):
+    """Runs `bench` on the made-up operator with the given backends; returns the CSV's path."""
+    path = tmp_path / "results" / "bench.csv"
+
+    def run(*candidates: Implementation, **options: Any) -> Path:
+        monkeypatch.setattr(cli.ops, "definition", lambda name: OPERATOR)
+        monkeypatch.setattr(cli, "implementation", lambda name, backend: HONEST)
+        monkeypatch.setattr(cli, "implementations", lambda name, only: list(candidates))
+        cli.bench("double", **{"csv": path, "device": "cpu", "seconds": 0.0, "dtype": ["fp32"], **options})
+        return path
+
+    run.path = path  # type: ignore[attr-defined]
+    return run
+
+
+def test_every_point_and_mode_gets_a_row_with_its_floor(benched) -> None:
+    frame = ledger.read(benched(HONEST, metric=["speed"]))
+    rows = set(zip(frame["kernel_operation_mode"], frame["x_value"], strict=True))
+    assert rows == {(mode.value, x) for mode in Mode for x in (1000, 5000)}
+    assert (frame["kernel_name"] == "double").all()
+    assert (frame["extra_benchmark_config_str"] == ledger.config_text("float32")).all()
+    assert (frame["y_value_20"] <= frame["y_value_50"]).all()
+    assert (frame["y_value_50"] <= frame["y_value_80"]).all()
+    assert frame["floor_ms"].to_numpy() == pytest.approx((frame["bytes"] / frame["copy_gbps"] / 1e6).to_numpy())
+    assert frame["percent_of_floor"].to_numpy() == pytest.approx(
+        (100 * frame["floor_ms"] / frame["y_value_50"]).to_numpy()
+    )
+    assert set(frame["cache"]) == {"cold"}
+
+
+def test_a_backend_wrong_at_one_size_gets_no_row_at_all(benched, capsys) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        benched(HONEST, WRONG, mode=["forward"])
+    assert ended.value.exit_code == 1
+    assert set(ledger.read(benched.path)["kernel_provider"]) == {"eager"}
+    assert "triton: incorrect_value on 5000 float32" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_backend_that_refuses_is_named_and_no_failure(benched, capsys) -> None:
+    frame = ledger.read(benched(HONEST, REFUSING, mode=["forward"], x=[1000]))
+    assert set(frame["kernel_provider"]) == {"eager"}
+    assert "cuda: refused on 1000 float32: needs a GPU" in " ".join(capsys.readouterr().err.split())
+
+
+def test_nothing_proved_is_nothing_written(benched) -> None:
+    benched(REFUSING)
+    assert not benched.path.exists()
+
+
+def test_a_rerun_adds_and_overwrite_replaces(benched) -> None:
+    some = {"mode": ["forward"], "metric": ["speed"]}
+    assert len(ledger.read(benched(HONEST, **some))) == 2
+    assert len(ledger.read(benched(HONEST, **some))) == 4
+    assert len(ledger.read(benched(HONEST, **some, overwrite=True))) == 2
+
+
+def test_what_was_measured_before_an_interruption_is_kept(benched, monkeypatch) -> None:
+    real, calls = cli.interleaved, []
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(cli, "interleaved", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        benched(HONEST, mode=["forward"])
+    assert list(ledger.read(benched.path)["x_value"]) == [1000]
+
+
+def test_a_time_under_the_possible_is_no_row_and_a_failure(benched, monkeypatch, capsys) -> None:
+    real = cli.measure_ceilings
+
+    def slow_device(*arguments: Any, **options: Any) -> Any:
+        return real(*arguments, **options).model_copy(update={"copy_gbps": 1e-6, "cached_gbps": 1e-6})
+
+    monkeypatch.setattr(cli, "measure_ceilings", slow_device)
+    with pytest.raises(typer.Exit):
+        benched(HONEST, mode=["forward"], metric=["speed"])
+    assert not benched.path.exists()
+    assert "is under the possible" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": ["fp23"]}, "unknown dtype 'fp23': did you mean 'fp32'"),
+        ({"mode": ["forwards"]}, "unknown mode 'forwards': did you mean 'forward'"),
+        ({"metric": ["sped"]}, "unknown metric 'sped': did you mean 'speed'"),
+        ({"x": [7]}, "--x 7: the sweep of double on cpu has N of 1000, 5000"),
+    ],
+)
+def test_what_does_not_exist_is_a_usage_error_and_no_row(benched, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        benched(HONEST, **options)
+    assert not benched.path.exists()
+
+
+def test_a_foreign_csv_is_refused_before_anything_is_measured(benched, monkeypatch) -> None:
+    benched.path.parent.mkdir()
+    benched.path.write_text("a,b\n1,2\n")
+    monkeypatch.setattr(cli, "prove", None)
+    with pytest.raises(UsageError, match="not a ledger"):
+        benched(HONEST)
+    assert benched.path.read_text() == "a,b\n1,2\n"

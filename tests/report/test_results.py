@@ -1,0 +1,94 @@
+"""Tables of benchmark rows, in a terminal's shape and between a document's markers."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from kernelyard.core.errors import UsageError
+from kernelyard.report import ledger, results
+
+
+@pytest.fixture
+def frame(make_row) -> pd.DataFrame:
+    rows = [
+        make_row("cuda", x=1024, ms=0.41),
+        make_row("eager", x=1024, ms=0.8),
+        make_row("eager", x=4096, ms=1.25),
+        make_row("eager", x=1024, ms=2.0, kernel_operation_mode="backward", floor_ms=None, percent_of_floor=None),
+        make_row("cuda", metric_name="memory", metric_unit="MB", ms=537.0, bytes=500_000_000),
+    ]
+    return pd.DataFrame([row.model_dump() for row in rows]).astype(ledger.DTYPES)
+
+
+def document(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "results.md"
+    path.write_text(text)
+    return path
+
+
+def test_sizes_go_down_and_backends_across_in_the_ladders_order(frame) -> None:
+    forward, backward, memory = results.grids(frame)
+    assert forward.title == "softmax bfloat16 forward: speed"
+    assert forward.providers == ("eager", "cuda")
+    assert forward.lines == (
+        results.Line("1k", "400 us", ("800 us (50.0 %)", "410 us (97.6 %)"), best=1),
+        results.Line("4k", "400 us", ("1.25 ms (32.0 %)", "-"), best=0),
+    )
+    assert backward.lines == (results.Line("1k", "-", ("2.00 ms",), best=0),)
+    assert memory.lines == (results.Line("1k", "500 MB", ("537 MB",), best=0),)
+
+
+def test_a_document_gets_the_tables_under_what_they_were_measured_on(frame, tmp_path) -> None:
+    path = document(
+        tmp_path, "# Results\n\nbefore\n\n<!-- bench:softmax:begin -->\nSTALE\n<!-- bench:softmax:end -->\n\nafter\n"
+    )
+    results.write_tables(path, frame, "softmax")
+    text = path.read_text()
+    assert text.startswith(
+        "# Results\n\nbefore\n\n<!-- bench:softmax:begin -->\n\nDevice NVIDIA H100 80GB HBM3, torch "
+    )
+    assert text.endswith("<!-- bench:softmax:end -->\n\nafter\n")
+    assert "STALE" not in text
+    assert "| 1k | 400 us | 800 us (50.0 %) | **410 us (97.6 %)** |" in text
+    for fact in ("triton 3.6.0", "CUDA 13.0", "driver 580.10", "2026-01-02", "same run, 2500 GB/s", "cold cache"):
+        assert fact in text
+
+
+def test_writing_twice_changes_nothing(frame, tmp_path) -> None:
+    path = document(tmp_path, "# Results\n")
+    results.write_tables(path, frame, "softmax")
+    once = path.read_text()
+    results.write_tables(path, frame, "softmax")
+    assert path.read_text() == once
+    assert once.count("bench:softmax:begin") == 1
+
+
+def test_a_document_is_stale_until_it_is_renewed(frame, make_row, tmp_path) -> None:
+    path = document(tmp_path, "# Results\n")
+    assert results.stale_tables(path, frame) == ["softmax"]
+    results.write_tables(path, frame, "softmax")
+    assert results.stale_tables(path, frame) == []
+    newer = pd.DataFrame([make_row("cuda", ms=0.39, timestamp="2027-01-01T00:00:00+00:00").model_dump()])
+    grown = pd.concat([frame, newer.astype(ledger.DTYPES)], ignore_index=True)
+    assert results.stale_tables(path, grown) == ["softmax"]
+    path.write_text(path.read_text().replace("410 us", "400 us"))
+    assert results.stale_tables(path, frame) == ["softmax"]
+
+
+def test_each_kernel_keeps_to_its_own_markers(frame, make_row, tmp_path) -> None:
+    other = pd.DataFrame([make_row("eager", kernel_name="other").model_dump()]).astype(ledger.DTYPES)
+    both = pd.concat([frame, other], ignore_index=True)
+    path = document(tmp_path, "# Results\n")
+    results.write_tables(path, both, "softmax")
+    results.write_tables(path, both, "other")
+    assert results.stale_tables(path, both) == []
+    assert "other" not in path.read_text().split("<!-- bench:softmax:end -->")[0]
+
+
+def test_a_missing_document_or_half_a_pair_of_markers_is_one_clear_line(frame, tmp_path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        results.write_tables(tmp_path / "absent.md", frame, "softmax")
+    path = document(tmp_path, "<!-- bench:softmax:end -->\n<!-- bench:softmax:begin -->\n")
+    with pytest.raises(UsageError, match="expected <!-- bench:softmax:begin --> and after it"):
+        results.write_tables(path, frame, "softmax")
