@@ -18,9 +18,7 @@ _loaded: set[tuple[str, str]] = set()
 _said: set[tuple[str, str]] = set()
 
 
-def implementation(
-    op: str, backend: Backend | str | None, x: torch.Tensor, *others: Any
-) -> Callable[..., Any]:
+def implementation(op: str, backend: Backend | str | None, x: torch.Tensor, *others: Any) -> Callable[..., Any]:
     """The function to call for `op(x, *others)`: the named backend's, or the fastest that takes the input.
 
     Eager is the declared fallback of a call that names no backend; a log line says so once per device and

@@ -111,7 +111,7 @@ def _grid() -> tuple[Workload, ...]:
         ((6, 100), {"layout": "sliced"}),
         ((4, 129), {"layout": "misaligned"}),
         ((16, 257), {"scale": 64}),
-        ((4, 200), {"masked": True}),
+        ((4, 200), {"masked": True, "scale": 8, "shift": -1000}),
     )
     once: _Cases = (
         ((), {}),
@@ -127,7 +127,7 @@ def _grid() -> tuple[Workload, ...]:
         ((9, 33), {"layout": "misaligned", "dim": 0}),
         ((8, 300), {"scale": 8, "shift": 1000}),
         ((50, 60), {"scale": 64, "dim": 0}),
-        ((30, 20), {"masked": True, "dim": 0}),
+        ((30, 20), {"masked": True, "dim": 0, "shift": -200}),
     )
     return tuple(
         [Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype]
@@ -170,11 +170,9 @@ def _gpu_grid() -> tuple[Workload, ...]:
         ((1_000_000, 100), {}),
         ((1_000_000, 3), {"dim": 0}),
         ((4, 70_000), {"scale": 8, "shift": 1000}),
-        ((4, 70_001), {"masked": True}),
+        ((4, 70_001), {"masked": True, "shift": -200}),
     )
-    return tuple(
-        Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype
-    )
+    return tuple(Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype)
 
 
 DEFINITION = Operator(

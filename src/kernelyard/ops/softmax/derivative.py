@@ -17,9 +17,7 @@ def dtype_refusal(x: torch.Tensor) -> str | None:
     return f"takes float32, bfloat16 and float16, not {str(x.dtype).removeprefix('torch.')}"
 
 
-def registered(
-    backend: str, forward: Callable[..., Any], backward: Callable[..., Any]
-) -> Callable[..., torch.Tensor]:
+def registered(backend: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """`forward(x, dim)` and `backward(dy, y, dim)` as the torch operators `kernelyard::softmax_<backend>`[_backward].
 
     The backward needs the result alone, so x is not kept.

@@ -1,0 +1,120 @@
+"""The CUDA C++ rung: the .cu files beside this one, specialised for the row at hand, launched on torch's stream."""
+
+from pathlib import Path
+
+import torch
+
+from kernelyard.kernels.launch import Launcher
+from kernelyard.kernels.layout import Rows, along
+from kernelyard.ops.softmax import plans
+from kernelyard.ops.softmax.derivative import dtype_refusal, registered
+
+_TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
+_built: dict[tuple[object, ...], tuple[plans.Plan, list[Launcher]]] = {}
+
+
+def _build(limits: plans.Limits, plan: plans.Plan, dtype: torch.dtype, device: torch.device) -> list[Launcher]:
+    return [
+        Launcher(
+            f"softmax_cuda.{kernel}_{limits.name}",
+            Path(__file__).with_name(f"{plan.source}.cu"),
+            f"{kernel}_{limits.name}",
+            (("TYPE", _TYPES[dtype]), *plan.macros),
+            device=device,
+            threads=plan.block,
+            cluster=plan.cluster,
+            shared_bytes=plan.shared_bytes,
+        )
+        for kernel in plan.kernels
+    ]
+
+
+def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if x.numel():
+        view = along(x, dim)
+        _run(plans.FORWARD, view, dim, (view.data, y), (view.length, view.pitch))
+    return y
+
+
+def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+    dx = torch.empty_like(y, memory_format=torch.contiguous_format)
+    if y.numel():
+        view = along(y.contiguous(), dim)
+        _run(plans.BACKWARD, view, dim, (dy.contiguous(), view.data, dx), (view.length,))
+    return dx
+
+
+def _run(limits: plans.Limits, view: Rows, dim: int, tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...]) -> None:
+    """Launch what the view needs. `tensors` are the kernel's, the last one its output; `sizes` end its arguments."""
+    like = view.data
+    addresses = tuple([tensor.data_ptr() for tensor in tensors])
+    if view.inner > 1:
+        _run_columns(limits, view, dim, tensors, addresses)
+        return
+    fit = plans.fit(like.element_size(), view.length, view.pitch, addresses)
+    key = (limits.name, like.dtype, like.device.index, view.length, fit)
+    built = _built.get(key)
+    if built is None:
+        plan = plans.rows(limits, like.device, like.element_size(), view.length, fit)
+        built = _built[key] = (plan, _build(limits, plan, like.dtype, like.device))
+    plan, launchers = built
+    if isinstance(plan, plans.RowPlan):
+        launchers[0](plan.grid(view.outer), *addresses, view.outer, *sizes)
+    elif isinstance(plan, plans.SplitPlan):
+        _run_split(plan, launchers, view, addresses, sizes)
+
+
+def _run_split(
+    plan: plans.SplitPlan,
+    launchers: list[Launcher],
+    view: Rows,
+    addresses: tuple[int, ...],
+    sizes: tuple[int, ...],
+) -> None:
+    part, write = launchers
+    rows = min(plan.batch, view.outer)
+    parts = torch.empty(rows * plan.chunks * 2, dtype=torch.float32, device=view.data.device)
+    pitches = [view.pitch] * (len(addresses) - 1) + [view.length]
+    for first in range(0, view.outer, plan.batch):
+        grid = (plan.chunks, min(rows, view.outer - first))
+        at = [
+            address + first * pitch * view.data.element_size()
+            for address, pitch in zip(addresses, pitches, strict=True)
+        ]
+        part(grid, *at[:-1], parts.data_ptr(), *sizes, plan.tiles)
+        write(grid, *at, parts.data_ptr(), *sizes, plan.tiles)
+
+
+def _run_columns(
+    limits: plans.Limits,
+    view: Rows,
+    dim: int,
+    tensors: tuple[torch.Tensor, ...],
+    addresses: tuple[int, ...],
+) -> None:
+    like, out = view.data, tensors[-1]
+    alignment = plans.VECTOR
+    while any(address % alignment for address in addresses):
+        alignment //= 2
+    plan = plans.columns(limits, view.outer, view.length, view.inner, like.element_size(), alignment)
+    if plan is None:
+        # Few and long columns leave the chip idle: as rows they split over it, for two copies more.
+        *inputs, _ = [tensor.movedim(dim, -1).contiguous() for tensor in tensors]
+        turned = _forward(*inputs, -1) if limits is plans.FORWARD else _backward(*inputs, -1)
+        out.copy_(turned.movedim(-1, dim))
+        return
+    key = (limits.name, like.dtype, like.device.index, plan)
+    if key not in _built:
+        _built[key] = (plan, _build(limits, plan, like.dtype, like.device))
+    _built[key][1][0](plan.grid(view), *addresses, view.length, view.inner)
+
+
+def refusal(x: torch.Tensor, dim: int) -> str | None:
+    """Why this backend does not take the input, or None."""
+    if not x.is_cuda or torch.version.hip is not None:
+        return "needs an NVIDIA GPU"
+    return dtype_refusal(x)
+
+
+softmax = registered("cuda", _forward, _backward)

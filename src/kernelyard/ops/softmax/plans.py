@@ -1,0 +1,224 @@
+"""How the CUDA kernels are launched: which of them for which row, with the measured reason for every threshold."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from kernelyard.kernels.layout import Rows
+from kernelyard.kernels.nvrtc import Defines
+
+VECTOR = 16
+"""Bytes of the widest load; a row's elements before and after the aligned ones are masked."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a thread, a CTA and a cluster hold of a row, for one direction."""
+
+    name: str
+    inputs: int
+    """Tensors that are read."""
+    registers: int = 64
+    """Bytes of each input in a thread's registers. 128 leave too few threads: 79 % of the copy where 64 give 100 %."""
+    shared_cta: int = 128
+    """Threads of a CTA that holds several rows."""
+    threads: int = 1024
+    """Most threads of a CTA that holds one row in registers: 16384 elements of 16 bits need 512, of 32 bits 1024."""
+    staged_threads: int = 256
+    staged_bytes: int = 32 << 10
+    """Bytes of each input in the shared memory of one CTA of a cluster."""
+
+
+FORWARD = Limits("forward", inputs=1)
+BACKWARD = Limits("backward", inputs=2)
+LARGEST_CLUSTER = 16
+SHARED_MEMORY = 227 << 10
+
+
+class Fit(NamedTuple):
+    """How vectors fit a call's tensors: elements to a vector, and whether rows start between vectors."""
+
+    vec: int
+    shifted: bool
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """One row in the registers of a CTA's threads; `rows` of them to a CTA."""
+
+    fit: Fit
+    threads: int
+    rows: int
+    items: int
+    cluster: int = 1
+    source = "softmax"
+    kernels = ("rows",)
+    shared_bytes = 0
+
+    @property
+    def macros(self) -> Defines:
+        return (
+            ("VEC", self.fit.vec),
+            ("SHIFTED", int(self.fit.shifted)),
+            ("THREADS", self.threads),
+            ("ROWS", self.rows),
+            ("ITEMS", self.items),
+            ("CLUSTER", self.cluster),
+            ("OFFSET", "int"),
+        )
+
+    @property
+    def block(self) -> int:
+        return self.threads * self.rows
+
+    def grid(self, rows: int) -> int:
+        return -(-rows // self.rows)
+
+
+@dataclass(frozen=True)
+class StagedPlan(RowPlan):
+    """One row in the shared memory of a cluster's CTAs, the backward's dy in registers where that makes room."""
+
+    inputs: int = 1
+    dy_in_registers: bool = False
+    source = "staged"
+    kernels = ("staged",)
+
+    @property
+    def macros(self) -> Defines:
+        return (*super().macros, ("DY_IN_REGISTERS", int(self.dy_in_registers)))
+
+    @property
+    def shared_bytes(self) -> int:  # type: ignore[override]
+        return self.threads * self.items * VECTOR * (1 if self.dy_in_registers else self.inputs)
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """One row over the chip: `chunks` CTAs of `tiles` steps each, `batch` rows at a time so that L2 keeps them."""
+
+    fit: Fit
+    threads: int
+    items: int
+    chunks: int
+    tiles: int
+    batch: int
+    cluster = 1
+    source = "split"
+    kernels = ("split_part", "split_write")
+    shared_bytes = 0
+
+    @property
+    def macros(self) -> Defines:
+        row = RowPlan(self.fit, self.threads, 1, self.items).macros
+        return tuple((name, "Index" if name == "OFFSET" else value) for name, value in row)
+
+    @property
+    def block(self) -> int:
+        return self.threads
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """`across` x `along` threads of one vector each, over columns and along them."""
+
+    vec: int
+    across: int
+    along: int
+    items: int
+    held: bool
+    cluster = 1
+    source = "columns"
+    kernels = ("columns",)
+    shared_bytes = 0
+
+    @property
+    def macros(self) -> Defines:
+        return (
+            ("VEC", self.vec),
+            ("SHIFTED", 0),
+            ("BX", self.across),
+            ("BY", self.along),
+            ("ITEMS", self.items),
+            ("HELD", int(self.held)),
+        )
+
+    @property
+    def block(self) -> int:
+        return self.across * self.along
+
+    def grid(self, view: Rows) -> int:
+        return view.outer * -(-view.inner // (self.across * self.vec))
+
+
+Plan = RowPlan | SplitPlan | ColumnPlan
+
+
+def fit(size: int, length: int, pitch: int, addresses: tuple[int, ...]) -> Fit:
+    """How vectors fit rows of `length` elements of `size` bytes: inputs `pitch` elements apart, outputs adjacent."""
+    start = addresses[0] % VECTOR
+    wide = VECTOR // size
+    for address in addresses:
+        if address % VECTOR != start:
+            return Fit(1, False)
+    if not start and not length % wide and not pitch % wide:
+        return Fit(wide, False)
+    if (pitch - length) % wide or length < 2 * wide:
+        return Fit(1, False)
+    return Fit(wide, True)
+
+
+def rows(limits: Limits, device: torch.device, size: int, length: int, fit: Fit) -> RowPlan | SplitPlan:
+    """The plan for rows of `length` elements of `size` bytes: the fewest threads whose registers hold a row."""
+    vectors = -(-(length + (fit.vec - 1 if fit.shifted else 0)) // fit.vec)
+    items = max(1, limits.registers // (fit.vec * size)) if fit.vec > 1 else 16
+    threads = min(32, _power_above(vectors))
+    while vectors > threads * items and threads < limits.threads:
+        threads *= 2
+    if vectors <= threads * items:
+        return RowPlan(fit, threads, max(1, limits.shared_cta // threads), -(-vectors // threads))
+    if fit.vec > 1 and torch.cuda.get_device_capability(device)[0] >= 9:
+        staged = _staged(limits, vectors, fit)
+        if staged is not None:
+            return staged
+    tiles = -(-vectors // (512 * items))
+    chunks = min(tiles, 1024)
+    batch = max(1, (24 << 20) // (length * size))
+    return SplitPlan(fit, 512, items, chunks, -(-tiles // chunks), batch)
+
+
+def _staged(limits: Limits, vectors: int, fit: Fit) -> StagedPlan | None:
+    cluster = 1
+    while vectors * VECTOR > limits.staged_bytes * cluster and cluster < LARGEST_CLUSTER:
+        cluster *= 2
+    items = -(-vectors // (limits.staged_threads * cluster))
+    plan = StagedPlan(fit, limits.staged_threads, 1, items, cluster, limits.inputs)
+    return plan if plan.shared_bytes <= SHARED_MEMORY else None
+
+
+@cache
+def columns(limits: Limits, outer: int, length: int, inner: int, size: int, alignment: int) -> ColumnPlan | None:
+    """The plan for columns whose tensors all start at a multiple of `alignment` bytes.
+
+    None where columns are few and long: turned into rows, they do better.
+    """
+    vec = VECTOR // size
+    while inner % vec or alignment % (vec * size):
+        vec //= 2
+    most = limits.registers // (vec * size) if vec > 1 else 16
+    wide = _power_above(-(-inner // vec))
+    for line, threads in ((128, 256), (64, 256), (128, 512), (64, 512), (32, 512)):
+        across = max(1, min(32, wide, line // (vec * size)))
+        along = threads // across
+        if length <= along * most:
+            along = min(along, max(32 // across, _power_above(length)))
+            return ColumnPlan(vec, across, along, -(-length // along), held=True)
+    across = max(1, min(32, wide, 64 // (vec * size)))
+    plan = ColumnPlan(vec, across, 512 // across, min(most, 4), held=False)
+    return plan if outer * -(-inner // (across * vec)) >= 64 else None
+
+
+def _power_above(value: int) -> int:
+    return 1 << max(0, value - 1).bit_length()

@@ -1,0 +1,88 @@
+// A row among threads: which vectors of it a thread has, and how the threads of a row add up what they found.
+//
+// A row belongs to THREADS threads in each of CLUSTER CTAs, ROWS rows to a CTA. With SHIFTED, rows start anywhere:
+// vectors are the aligned 16 bytes that cover the row, and the elements before and after it are masked; all tensors of
+// a call then lie equally against 16 bytes. OFFSET is the type that counts a row's elements.
+#pragma once
+
+#include "cluster.cuh"
+#include "softmax.cuh"
+
+using Offset = OFFSET;
+constexpr int LANES = THREADS < WARP ? THREADS : WARP;
+constexpr int WARPS = THREADS / LANES;
+constexpr int PARTS = WARPS * CLUSTER;
+
+// Where a thread's vectors of a row of n elements lie: first(i) is the index of vector i's first element.
+struct Span {
+  Offset start, n;
+  int stride;
+
+  __device__ Span(const Scalar* row, Offset position, int width, Offset n) : n(n), stride(width * VEC) {
+    start = position * VEC;
+    if (SHIFTED) start -= reinterpret_cast<unsigned long long>(row) % sizeof(Chunk) / sizeof(Scalar);
+  }
+  __device__ Offset first(int i) const { return start + Offset(i) * stride; }
+  __device__ bool touches(int i) const { return SHIFTED ? first(i) > -VEC && first(i) < n : first(i) < n; }
+  __device__ bool covers(int i) const { return SHIFTED ? first(i) >= 0 && first(i) + VEC <= n : first(i) < n; }
+  __device__ bool holds(int i, int j) const { return first(i) + j >= 0 && first(i) + j < n; }
+
+  // The elements of a loaded vector; `other` where they are not the row's.
+  __device__ void read(int i, const Chunk& chunk, float other, float (&values)[VEC]) const {
+    const bool whole = covers(i), part = SHIFTED && !whole && touches(i);
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) values[j] = whole || (part && holds(i, j)) ? chunk[j] : other;
+  }
+  __device__ void write(int i, Scalar* row, const float (&values)[VEC]) const {
+    if (covers(i)) {
+      Chunk chunk;
+      chunk.pack(values);
+      chunk.store(row + first(i));
+    } else if (SHIFTED && touches(i)) {
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) {
+        if (holds(i, j)) row[first(i) + j] = narrow<Scalar>(values[j]);
+      }
+    }
+  }
+};
+
+struct Place {
+  int thread = threadIdx.x % THREADS, lane = thread % LANES, warp = thread / LANES, rank = 0;
+
+  // The row of this thread; CTAs of a cluster learn here that their peers run.
+  __device__ Place() {
+#if CLUSTER > 1
+    cluster_announce();
+    rank = cluster_rank();
+#endif
+  }
+
+  // Every warp of the row gives its part to all warps of the row, in one round trip, and adds up what it was given.
+  template <typename Combine> __device__ float2 meet(float2 part, float2 nothing, Combine add) const {
+    if constexpr (PARTS == 1) return part;
+    __shared__ float2 s_parts[ROWS][PARTS];
+    float2* parts = s_parts[threadIdx.x / THREADS];
+#if CLUSTER > 1
+    cluster_wait();
+    if (lane < CLUSTER) store_remote(parts + rank * WARPS + warp, lane, part);
+    cluster_sync();
+#else
+    if (lane == 0) parts[warp] = part;
+    __syncthreads();
+#endif
+    part = nothing;
+#pragma unroll
+    for (int p = lane; p < PARTS; p += WARP) part = add(part, parts[p]);
+    return part;
+  }
+  __device__ float2 softmax_part(float2 part) const {
+    part = meet(combine_over<LANES>(part), {-INF, 0.f}, combine);
+    return PARTS == 1 ? part : combine_over<WARP>(part);
+  }
+  __device__ float total(float value) const {
+    const auto add = [](float2 a, float2 b) { return float2{a.x + b.x, 0.f}; };
+    const float2 part = meet({sum_over<LANES>(value), 0.f}, {0.f, 0.f}, add);
+    return PARTS == 1 ? part.x : sum_over<WARP>(part.x);
+  }
+};

@@ -1,0 +1,80 @@
+// Softmax of long rows held in shared memory: copied there without passing through registers, so that more of them are
+// on their way at once than registers would hold. Each thread reads back what it copied itself.
+
+#include "row.cuh"
+
+extern __shared__ Chunk s_held[];
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+staged_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pitch) {
+  const Place at;
+  const Index row = blockIdx.x / CLUSTER;
+  gx += row * pitch;
+  gy += row * length;
+  const Span span(gx, at.rank * THREADS + at.thread, THREADS * CLUSTER, length);
+  Chunk* s_x = s_held + at.thread;
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    if (span.touches(i)) s_x[i * THREADS].copy_async(gx + span.first(i));
+  }
+  Chunk::wait_copies();
+  float2 part = {-INF, 0.f};
+  float values[VEC];
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    span.read(i, s_x[i * THREADS], -INF, values);
+    take(part, values);
+  }
+  part = at.softmax_part(part);
+  const float max = finite(part.x), scale = 1.f / part.y;
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    const Chunk chunk = s_x[i * THREADS];
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) values[j] = exp_below(chunk[j], max) * scale;
+    span.write(i, gy, values);
+  }
+}
+
+// dy goes to registers where both would leave room for one CTA only (DY_IN_REGISTERS).
+extern "C" __global__ void __launch_bounds__(THREADS)
+staged_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, Index length) {
+  const Place at;
+  const Index row = blockIdx.x / CLUSTER;
+  gdy += row * length;
+  gy += row * length;
+  gdx += row * length;
+  const Span span(gy, at.rank * THREADS + at.thread, THREADS * CLUSTER, length);
+  Chunk* s_y = s_held + at.thread;
+  Chunk* s_dy = s_y + ITEMS * THREADS;
+  Chunk r_dy[ITEMS];
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    if (span.touches(i)) {
+      s_y[i * THREADS].copy_async(gy + span.first(i));
+      if (DY_IN_REGISTERS) {
+        r_dy[i].load(gdy + span.first(i));
+      } else {
+        s_dy[i * THREADS].copy_async(gdy + span.first(i));
+      }
+    }
+  }
+  Chunk::wait_copies();
+  float dot = 0.f;
+  float dy[VEC], y[VEC];
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    span.read(i, DY_IN_REGISTERS ? r_dy[i] : s_dy[i * THREADS], 0.f, dy);
+    span.read(i, s_y[i * THREADS], 0.f, y);
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) dot += dy[j] * y[j];
+  }
+  dot = at.total(dot);
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    const Chunk held_dy = DY_IN_REGISTERS ? r_dy[i] : s_dy[i * THREADS], held_y = s_y[i * THREADS];
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) dy[j] = held_y[j] * (held_dy[j] - dot);
+    span.write(i, gdx, dy);
+  }
+}
