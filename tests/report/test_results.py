@@ -92,3 +92,8 @@ def test_a_missing_document_or_half_a_pair_of_markers_is_one_clear_line(frame, t
     path = document(tmp_path, "<!-- bench:softmax:end -->\n<!-- bench:softmax:begin -->\n")
     with pytest.raises(UsageError, match="expected <!-- bench:softmax:begin --> and after it"):
         results.write_tables(path, frame, "softmax")
+
+
+@pytest.mark.skipif(not ledger.DEFAULT_CSV.exists(), reason="needs the repository's own ledger, from its root")
+def test_the_projects_own_tables_are_what_its_ledger_says() -> None:
+    assert results.stale_tables(Path("docs/results.md"), ledger.read(ledger.DEFAULT_CSV)) == []

@@ -88,7 +88,7 @@ NUMBERS = (
     "percent_of_floor",
     "datasheet_gbps",
 )
-DTYPES = {name: "float64" if name in NUMBERS else "str" for name in COLUMNS}
+DTYPES = {name: "float64" if name in NUMBERS else "string" for name in COLUMNS}
 """Of a frame's columns; without them a commit of digits alone would be read as a number."""
 
 
@@ -153,7 +153,11 @@ def read(path: Path) -> pd.DataFrame:
     if header not in (COLUMNS, SEED_COLUMNS):
         raise _foreign(path, header)
     try:
-        frame = pd.read_csv(io.StringIO(text), dtype=DTYPES).reindex(columns=list(COLUMNS)).astype(DTYPES)
+        frame = (
+            pd.read_csv(io.StringIO(text), dtype=DTYPES, float_precision="round_trip")
+            .reindex(columns=list(COLUMNS))
+            .astype(DTYPES)
+        )
     except ValueError as error:
         raise UsageError(f"{path}: not a whole ledger: {str(error).splitlines()[0]}") from None
     broken = frame[list(SEED_COLUMNS)].isna().any(axis="columns")

@@ -74,10 +74,11 @@ def _grid(part: pd.DataFrame) -> Grid:
 def _line(x: float, rows: pd.DataFrame, names: list[str]) -> Line:
     by_name = rows.set_index("kernel_provider")
     speed = rows.iloc[0]["metric_name"] == "speed"
-    least = float((rows["floor_ms"] if speed else rows["bytes"]).median())
+    known = (rows["floor_ms"] if speed else rows["bytes"]).dropna()
+    least = float(known.median()) if len(known) else None
     return Line(
         size=format_size(x),
-        least=NOT_MEASURED if pd.isna(least) else format_ms(least) if speed else format_bytes(least),
+        least=format_ms(least) if speed else format_bytes(least),
         cells=tuple(_cell(by_name.loc[name]) if name in by_name.index else NOT_MEASURED for name in names),
         best=names.index(str(by_name["y_value_50"].idxmin())),
     )
