@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from kernelyard.judge.exam import Exam, InvalidProblem, Mark, Question
 from kernelyard.judge.floor import floor, measure_ceilings
 from kernelyard.judge.statistics import paired_ratio
 from kernelyard.sandbox.launch import Limits, SandboxKind
-from kernelyard.sandbox.session import Deadlines, Ended, Session
+from kernelyard.sandbox.session import Deadlines, Ended, Fetched, Session
 
 
 @dataclass(frozen=True)
@@ -145,9 +144,19 @@ def _examine(
 
     found.phase = candidate.phase = Phase.CHECK
     on_phase("checking")
-    second = _check(exam, candidate, first, plan, found)
-    if reason := exam.degenerate(first, second):
-        found.flags.append(Flag(name="degenerate_problem", evidence=reason))
+    cost = exam.cost(first)
+    first_answer = first.honest
+    input_bytes = sum(tensor.numel() * tensor.element_size() for tensor in first.pristine())
+    _check(exam, candidate, first, found)
+    # Outputs of gigabytes are common, with a float64 reference of twice that beside: one question lives at a time.
+    del first
+    for trial in range(1, plan.trials):
+        question = exam.question()
+        _ask(exam, candidate, question, found)
+        if trial == 1 and (reason := exam.degenerate(question, first_answer)):
+            found.flags.append(Flag(name="degenerate_problem", evidence=reason))
+        del question
+    del first_answer
 
     found.phase = candidate.phase = Phase.TIME
     on_phase("measuring ceilings")
@@ -164,29 +173,38 @@ def _examine(
         baseline.phase = Phase.TIME
     except Ended as end:
         raise _End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
-    cost = exam.cost(first)
     ceilings = measure_ceilings(device, str(dtype).removeprefix("torch."), matrix=cost.matrix)
     found.floor = floor(cost, ceilings)
-    del first, second
-    _time(exam, candidate, baseline, plan, found, on_phase)
+    _time(exam, candidate, baseline, plan, found, input_bytes, on_phase)
 
 
-def _check(exam: Exam, candidate: Session, first: Question, plan: Plan, found: _Findings) -> Question:
-    """Every trial on fresh inputs; the first also for side effects and repeatability. Returns the second question."""
-    question, second = first, first
-    for trial in range(plan.trials):
-        if trial:
-            question = exam.question()
-        second = question if trial == 1 else second
-        candidate.stage([question.arguments])
-        candidate.run(1)
-        fetched = candidate.fetch(0, question.honest)
-        found.trials += 1
-        _accept(exam.mark(question, fetched), found)
-        if trial == 0:
-            _unchanged(candidate, question)
-            _repeatable(exam, candidate, question, found)
-    return second
+def _ask(exam: Exam, candidate: Session, question: Question, found: _Findings) -> Fetched:
+    """One call on one question, held against what is expected."""
+    candidate.stage([question.arguments])
+    candidate.run(1)
+    fetched = candidate.fetch(0, question.honest)
+    found.trials += 1
+    _accept(exam.mark(question, fetched), found)
+    return fetched
+
+
+def _check(exam: Exam, candidate: Session, question: Question, found: _Findings) -> None:
+    """The first trial: also for side effects and repeatability."""
+    answer = _ask(exam, candidate, question, found)
+    pristine = question.pristine()
+    after = candidate.fetch(0, pristine, "inputs")
+    if after.tensors is None or not all(torch.equal(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
+        raise _End(Status.INPUT_MUTATED, "an input is not what it was before the call")
+    del after
+
+    candidate.stage([question.arguments])
+    candidate.run(1)
+    again = candidate.fetch(0, question.honest)
+    if (mark := exam.mark(question, again)).status is not Status.PASSED:
+        raise _End(Status.NONDETERMINISTIC, f"the second call on the same input is wrong: {mark.message}")
+    pairs = zip(answer.tensors or (), again.tensors or (), strict=True)
+    if not all(torch.equal(first, second) for first, second in pairs):
+        found.flags.append(Flag(name="bits_differ", evidence="two calls on the same input differ within the tolerance"))
 
 
 def _accept(mark: Mark, found: _Findings) -> None:
@@ -203,37 +221,17 @@ def _worst(errors: tuple[ErrorFigures, ...]) -> float:
     return max(figures.over_honest or 0.0 for figures in errors)
 
 
-def _unchanged(candidate: Session, question: Question) -> None:
-    pristine = question.pristine()
-    after = candidate.fetch(0, pristine, "inputs")
-    if after.tensors is None or not all(torch.equal(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
-        raise _End(Status.INPUT_MUTATED, "an input is not what it was before the call")
-
-
-def _repeatable(exam: Exam, candidate: Session, question: Question, found: _Findings) -> None:
-    """The same inputs again: a wrong second answer is a verdict, other bits within the tolerance a flag."""
-    before = candidate.fetch(0, question.honest).tensors
-    candidate.stage([question.arguments])
-    candidate.run(1)
-    again = candidate.fetch(0, question.honest)
-    if (mark := exam.mark(question, again)).status is not Status.PASSED:
-        raise _End(Status.NONDETERMINISTIC, f"the second call on the same input is wrong: {mark.message}")
-    if before and again.tensors and not all(torch.equal(a, b) for a, b in zip(before, again.tensors, strict=True)):
-        found.flags.append(Flag(name="bits_differ", evidence="two calls on the same input differ within the tolerance"))
-
-
 def _time(
     exam: Exam,
     candidate: Session,
     baseline: Session,
     plan: Plan,
     found: _Findings,
+    input_bytes: int,
     on_phase: Callable[[str], None],
 ) -> None:
     """Paired rounds in random order on fresh inputs; one output of each round, chosen afterwards, is checked."""
-    sets: list[list[Any]] = [exam.arguments()]
-    one = sum(tensor.numel() * tensor.element_size() for tensor in Question(sets[0], (), (), ()).pristine())
-    calls = max(1, min(plan.calls, plan.round_bytes // max(one, 1)))
+    calls = max(1, min(plan.calls, plan.round_bytes // max(input_bytes, 1)))
     clock = Clock(candidate.device)
     for i_round in range(plan.rounds):
         on_phase(f"timing round {i_round + 1} of {plan.rounds}")
@@ -253,7 +251,7 @@ def _time(
         question = exam.question(sets[chosen])
         _accept(exam.mark(question, candidate.fetch(chosen, question.honest)), found)
         found.timed_outputs_checked += 1
-        del question
+        del question, sets
 
     if flag := clock.lie():
         found.flags.append(flag)

@@ -72,7 +72,7 @@ class Exam:
         arguments = self.arguments() if arguments is None else arguments
         try:
             with torch.no_grad():
-                honest = named_leaves(self.model(*place(_cloned(arguments), self.dtype, self.device)))
+                honest = named_leaves(self.model(*_copied(arguments, self.dtype, self.device)))
                 reference = named_leaves(self._exact(arguments))
         except Exception as error:
             raise InvalidProblem(f"the reference fails: {_line(error)}") from error
@@ -87,11 +87,11 @@ class Exam:
     def _exact(self, arguments: list[Any]) -> Any:
         """The float64 answer; on the CPU where the device's memory does not hold it."""
         try:
-            return self.exact(*place(_cloned(arguments), torch.float64, self.device))
+            return self.exact(*_copied(arguments, torch.float64, self.device))
         except torch.OutOfMemoryError:
             host = torch.device("cpu")
             self.exact.to(host)
-            answer = self.exact(*place(_cloned(arguments), torch.float64, host))
+            answer = self.exact(*_copied(arguments, torch.float64, host))
             self.exact.to(self.device)
             return answer
 
@@ -125,11 +125,14 @@ class Exam:
                 return Mark(comparison.status, comparison.message, comparison.report, tuple(errors))
         return Mark(Status.PASSED, errors=tuple(errors))
 
-    def degenerate(self, first: Question, second: Question) -> str | None:
-        """Why this problem cannot tell a right answer from a lazy one, if it cannot."""
-        pairs = list(zip(first.reference, first.honest, second.honest, strict=True))
-        zero = [compare("", torch.zeros_like(h), r, h, self.tolerance).passed for r, h, _ in pairs]
-        stale = [other.shape == h.shape and compare("", other, r, h, self.tolerance).passed for r, h, other in pairs]
+    def degenerate(self, question: Question, other_answer: tuple[Tensor, ...]) -> str | None:
+        """Why this problem cannot tell a right answer from a lazy one, if it cannot.
+
+        `other_answer` is the honest answer to other inputs.
+        """
+        held = list(zip(question.reference, question.honest, other_answer, strict=True))
+        zero = [compare("", torch.zeros_like(h), r, h, self.tolerance).passed for r, h, _ in held]
+        stale = [compare("", other, r, h, self.tolerance).passed for r, h, other in held]
         if all(zero):
             return "an output of zeros passes"
         if all(stale):
@@ -140,7 +143,7 @@ class Exam:
         """Inputs and weights read once, outputs written once; operations as torch counts them (matrix products)."""
         held = [*question.pristine(), *self.model.state_dict().values()]
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            self.model(*_cloned(question.arguments))
+            self.model(*_copied(question.arguments, self.dtype, self.device))
         operations = counter.get_total_flops()
         return Cost(
             read_bytes=sum(tensor.numel() * tensor.element_size() for tensor in held),
@@ -150,11 +153,12 @@ class Exam:
         )
 
 
-def _cloned(value: Any) -> Any:
+def _copied(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """The reference gets copies: one that works in place must not touch what the candidate will see."""
     if isinstance(value, Tensor):
-        return value.clone()
-    return type(value)(_cloned(item) for item in value) if isinstance(value, (list, tuple)) else value
+        placed = place(value, dtype, device)
+        return placed.clone() if placed is value else placed
+    return type(value)(_copied(item, dtype, device) for item in value) if isinstance(value, (list, tuple)) else value
 
 
 def _line(error: Exception) -> str:
