@@ -153,11 +153,7 @@ def read(path: Path) -> pd.DataFrame:
     if header not in (COLUMNS, SEED_COLUMNS):
         raise _foreign(path, header)
     try:
-        frame = (
-            pd.read_csv(io.StringIO(text), dtype=DTYPES, float_precision="round_trip")
-            .reindex(columns=list(COLUMNS))
-            .astype(DTYPES)
-        )
+        frame = pd.read_csv(io.StringIO(text), dtype="string").reindex(columns=list(COLUMNS)).astype(DTYPES)
     except ValueError as error:
         raise UsageError(f"{path}: not a whole ledger: {str(error).splitlines()[0]}") from None
     broken = frame[list(SEED_COLUMNS)].isna().any(axis="columns")

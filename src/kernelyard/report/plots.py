@@ -127,7 +127,7 @@ def _chart(rows: pd.DataFrame, telling: Sequence[str]) -> Chart:
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
 
 
 def _curve(provider: str, rows: pd.DataFrame) -> Curve:
@@ -215,6 +215,8 @@ def _finish_left(axes: Axes, chart: Chart) -> None:
 
 def _finish_right(axes: Axes, chart: Chart) -> None:
     known = [value for curve in chart.curves for value in curve.percent if value is not None]
+    if not known:
+        axes.text(0.5, 0.5, "no floor is known for these rows", transform=axes.transAxes, ha="center", color="#555555")
     axes.axhline(100, color="#111111", linestyle="--", linewidth=1.3, zorder=1)
     axes.set_ylim(0, max([105.0, *[1.05 * value for value in known]]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
