@@ -298,6 +298,17 @@ def test_descriptors_pass_in_both_directions(kind: SandboxKind) -> None:
     os.close(made)
 
 
+def test_the_keeper_holds_no_end_of_the_channel(kind: SandboxKind) -> None:
+    """A process that closes its channel and lives on is seen at once."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(SECONDS)
+    code = "import os, sys, time; os.close(int(sys.argv[1])); time.sleep(30)"
+    with ours, theirs, start(kind, code, str(theirs.fileno()), inherit=(theirs.fileno(),)) as process:
+        theirs.close()
+        assert ours.recv(1) == b""
+        assert process.poll() is None
+
+
 def test_only_what_was_inherited_is_open(kind: SandboxKind) -> None:
     secret = os.open("/proc/self/status", os.O_RDONLY)
     os.set_inheritable(secret, True)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,38 @@ def test_only_named_paths_can_be_read(kind: SandboxKind, tmp_path: Path) -> None
     write = "import sys\ntry: open(sys.argv[1], 'w')\nexcept OSError as error: print('denied')"
     assert run(kind, write, str(named), readable=[named]) == "denied"
     assert named.read_text() == "contents"
+
+
+def test_only_private_places_can_be_written(kind: SandboxKind) -> None:
+    if kind is SandboxKind.NATIVE and not landlock.abi():
+        pytest.skip("this kernel has no Landlock")
+    code = (
+        "import os\nwritable = []\n"
+        "for directory in ('/', '/dev', '/dev/shm', '/etc', '/usr', '/var/tmp', '/tmp', os.environ['HOME']):\n"
+        "    name = f'{directory}/written'\n"
+        "    try: open(name, 'w').close(); os.unlink(name); writable.append(directory)\n"
+        "    except OSError: pass\n"
+        "print(writable, os.environ['HOME'])\n"
+    )
+    *places, home = run(kind, code).replace("'", "").split()
+    expected = ["/dev/shm", "/tmp", "/tmp"] if kind is SandboxKind.BUBBLEWRAP else [home]
+    assert " ".join(places).strip("[]").split(", ") == expected
+
+
+def test_no_abstract_socket_of_the_judge_can_be_reached(kind: SandboxKind) -> None:
+    if kind is SandboxKind.NATIVE and landlock.abi() < 6:
+        pytest.skip("Landlock of this kernel has no scopes")
+    address = f"\0kernelyard-{os.getpid()}"
+    code = (
+        "import socket, sys\nchannel = socket.socket(socket.AF_UNIX)\n"
+        "try: channel.connect('\\0' + sys.argv[1]); print('connected')\n"
+        "except OSError: print('denied')"
+    )
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        assert run(SandboxKind.NONE, code, address[1:]) == "connected"
+        assert run(kind, code, address[1:]) == "denied"
 
 
 @pytest.mark.parametrize("path", ["/etc/shadow", "/root", "/home", "/var", "/run"])

@@ -10,6 +10,7 @@ from pathlib import Path
 from kernelyard.core.errors import UsageError
 
 _NVIDIA_CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps")
+_AMD_COMPUTE = Path("/dev/kfd")
 
 
 @dataclass(frozen=True)
@@ -20,22 +21,29 @@ class Grant:
     environment: dict[str, str]
 
 
+def is_nvidia(device: str) -> bool:
+    """Whether `device` is reached through the CUDA driver; ROCm calls its devices "cuda" too."""
+    return device.startswith("cuda") and not _AMD_COMPUTE.exists()
+
+
 def grant(device: str) -> Grant:
-    """What "cpu", "cuda" or "cuda:N" needs, N as the judge counts. Raises UsageError where there is no such device."""
+    """What "cpu", "cuda:N" or "xpu:N" needs, N as the judge counts. Raises UsageError where there is no such device."""
     kind, _, index = device.partition(":")
     if kind == "cpu":
         return Grant((), {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""})
+    if kind == "xpu":
+        return Grant((Path("/dev/dri"),), {"ZE_AFFINITY_MASK": index or "0"})
     if kind != "cuda":
-        raise UsageError(f"no sandbox for device {device!r}: expected cpu or cuda:N")
+        raise UsageError(f"no sandbox for device {device!r}: expected cpu, cuda:N or xpu:N")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else None
     position = int(index or 0)
     if names is not None and position >= len(names):
         raise UsageError(f"no device {device!r}: CUDA_VISIBLE_DEVICES names {len(names)}")
     name = names[position].strip() if names else str(position)
-    if Path("/dev/kfd").exists():
+    if not is_nvidia(device):
         # One node serves every AMD GPU for compute, so a single one cannot be granted by nodes alone.
-        return Grant((Path("/dev/kfd"), Path("/dev/dri")), {"HIP_VISIBLE_DEVICES": name})
+        return Grant((_AMD_COMPUTE, Path("/dev/dri")), {"HIP_VISIBLE_DEVICES": name})
     node = _nvidia_node(name)
     control = tuple(path for path in map(Path, _NVIDIA_CONTROL) if path.exists())
     return Grant((node, *control), {"CUDA_VISIBLE_DEVICES": name, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})

@@ -67,7 +67,7 @@ def bubblewrap_problem(device: str = "cpu") -> str | None:
     """
     if bubblewrap.program() is None:
         return "no bwrap on PATH and KERNELYARD_BWRAP names none"
-    mode = "start" if device == "cpu" else "device"
+    mode = "device" if devices.is_nvidia(device) else "start"
     command = [sys.executable, "-I", "-S", probe.__file__, mode, "{}"]
     try:
         with launch(command, kind=SandboxKind.BUBBLEWRAP, device=device) as process:

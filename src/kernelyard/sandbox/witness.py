@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from kernelyard.core.errors import UsageError
-from kernelyard.sandbox import probe
+from kernelyard.sandbox import devices, probe
 from kernelyard.sandbox.launch import SandboxedProcess, SandboxError, SandboxKind, choose, launch
 from kernelyard.sandbox.limits import MIB, Limits
 
@@ -94,7 +94,7 @@ _LIMIT_MODES = {"processes": "forks", "memory": "memory", "output": "output"}
 
 def _walls(kind: SandboxKind, device: str) -> list[LayerWitness]:
     with _bait() as bait:
-        facts = bait.facts | {"cuda": device.startswith("cuda")}
+        facts = bait.facts | {"cuda": devices.is_nvidia(device)}
         with _start(kind, "walls", facts, device) as process:
             process.wait(_SECONDS)
         missing = process.missing
