@@ -1,0 +1,77 @@
+"""Statistics of paired rounds, and the clocks that bound what a solution claims."""
+
+import math
+import random
+
+import pytest
+import torch
+
+from kernelyard.core.operator import Cost
+from kernelyard.judge.clock import Clock
+from kernelyard.judge.floor import Ceilings, datasheet_gbps, floor
+from kernelyard.judge.statistics import median, paired_ratio
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def test_pairing_takes_drift_out() -> None:
+    """The machine slows down tenfold over the run; every round says 2x, and so does the interval."""
+    solution = [1.0 + i for i in range(9)]
+    ratio = paired_ratio([2 * t for t in solution], solution)
+    assert (ratio.mean, ratio.low, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    generator = random.Random(0)
+    covered = 0
+    for _ in range(1000):
+        solution = [math.exp(generator.gauss(0, 0.1)) for _ in range(8)]
+        ratio = paired_ratio([1.3 * math.exp(generator.gauss(0, 0.1)) for _ in solution], solution)
+        covered += ratio.low <= 1.3 <= ratio.high
+    assert 930 <= covered <= 970
+
+
+def test_median_of_even_and_odd() -> None:
+    assert median([3.0, 1.0, 2.0]) == 2.0
+    assert median([4.0, 1.0, 2.0, 3.0]) == 2.5
+
+
+def _clock(device: torch.device, event: float, host: float, outside: float) -> Clock:
+    """Eight rounds: the baseline takes 10 ms, its host clock 10.2, its requests 11 a call."""
+    clock = Clock(device)
+    for _ in range(8):
+        clock.add("baseline", [(10.0, 10.2)], 0.011)
+        clock.add("solution", [(event, host)], outside / 1e3)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("device", "event", "host", "outside", "flag"),
+    [
+        (CPU, 5.0, 5.0, 6.0, None),
+        (CPU, 0.1, 0.1, 11.0, "clock_mismatch"),
+        (CUDA, 5.0, 5.2, 6.0, None),
+        (CUDA, 0.1, 5.0, 5.8, "unjoined_work"),
+        (CUDA, 0.1, 0.3, 8.0, "clock_mismatch"),
+    ],
+    ids=["honest", "patched clock", "honest on a GPU", "side stream", "both clocks patched"],
+)
+def test_hidden_work_is_flagged(device: torch.device, event: float, host: float, outside: float, flag: str) -> None:
+    found = _clock(device, event, host, outside).lie()
+    assert (found.name if found else None) == flag
+
+
+def test_the_floor_is_the_larger_term() -> None:
+    ceilings = Ceilings(copy_gbps=3000.0, cached_gbps=None, tflops=500.0, datasheet_gbps=3350.0)
+    memory = floor(Cost(read_bytes=3_000_000_000, write_bytes=0, operations=1), ceilings)
+    assert (memory.bound, memory.floor_ms) == ("memory", pytest.approx(1.0))
+    compute = floor(Cost(read_bytes=1, write_bytes=1, operations=10**12, matrix=True), ceilings)
+    assert (compute.bound, compute.floor_ms) == ("compute", pytest.approx(2.0))
+    assert memory.impossible_ms < memory.floor_ms
+
+
+def test_datasheets_tell_the_h100s_apart() -> None:
+    assert datasheet_gbps("NVIDIA H100 80GB HBM3") == 3350.0
+    assert datasheet_gbps("NVIDIA H100 PCIe") == 2000.0
+    assert datasheet_gbps("NVIDIA H200") == 4800.0
+    assert datasheet_gbps("a card nobody has heard of") is None

@@ -1,0 +1,87 @@
+"""The ruler: what passes beside float64, what does not, and what is said about it."""
+
+import pytest
+import torch
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.verdict import Status
+from kernelyard.judge import compare as module
+from kernelyard.judge.compare import compare
+
+TOLERANCE = Tolerance()
+
+
+def _softmax(rows: int = 16, columns: int = 1000) -> tuple[torch.Tensor, torch.Tensor]:
+    x = 4 * torch.randn(rows, columns, generator=torch.Generator().manual_seed(0))
+    return torch.softmax(x.double(), -1), torch.softmax(x, -1)
+
+
+def test_the_honest_answer_is_one_times_itself() -> None:
+    reference, honest = _softmax()
+    held = compare("output", honest, reference, honest, TOLERANCE)
+    assert held.passed and held.figures is not None
+    assert held.figures.over_honest == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda y: torch.zeros_like(y),
+        lambda y: y * (1 + 1e-4),
+        lambda y: y.half().float(),
+        lambda y: y.roll(1, 0),
+        lambda y: y.clone().index_fill_(1, torch.tensor([7]), float("nan")),
+        lambda y: y.clone().index_fill_(1, torch.tensor([7]), float("inf")),
+        lambda y: torch.where(y < 1e-6, 0.0, y),
+    ],
+    ids=["zeros", "scaled", "fp16", "rolled", "nan", "inf", "small elements dropped"],
+)
+def test_a_wrong_answer_fails(spoil: object) -> None:
+    reference, honest = _softmax()
+    wrong = spoil(honest)  # type: ignore[operator]
+    held = compare("output", wrong, reference, honest, TOLERANCE)
+    assert held.status is Status.INCORRECT_VALUE
+    assert held.figures is not None and held.figures.mismatched > 0
+
+
+def test_the_report_counts_names_the_worst_and_shows_five() -> None:
+    reference, honest = _softmax()
+    wrong = honest.clone()
+    wrong[3, 10:17] += 0.25
+    wrong[5, 0] += 0.5
+    held = compare("grad x", wrong, reference, honest, TOLERANCE)
+    assert held.message.startswith("grad x: 8 of 16000 elements differ")
+    lines = held.report.splitlines()
+    assert "at (5, 0)" in lines[1]
+    assert [line.split(":")[0].strip() for line in lines[3:]] == [f"at (3, {i})" for i in range(10, 15)]
+    assert f"got {wrong[3, 10].item():.9g}, expected {reference[3, 10].item():.9g}" in lines[3]
+
+
+def test_chunks_agree_with_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference, honest = _softmax()
+    wrong = honest.clone()
+    wrong[[1, 8, 15], [0, 500, 999]] += 0.1
+    whole = compare("output", wrong, reference, honest, TOLERANCE)
+    monkeypatch.setattr(module, "CHUNK", 777)
+    assert compare("output", wrong, reference, honest, TOLERANCE).report == whole.report
+    assert whole.figures is not None and whole.figures.mismatched == 3
+
+
+def test_shape_and_dtype_come_first() -> None:
+    reference, honest = _softmax()
+    assert compare("y", honest[1:], reference, honest, TOLERANCE).status is Status.INCORRECT_SHAPE
+    assert compare("y", honest.double(), reference, honest, TOLERANCE).status is Status.INCORRECT_DTYPE
+
+
+def test_a_non_finite_reference_is_met_exactly_or_not_at_all() -> None:
+    reference = torch.tensor([1.0, float("inf"), float("nan")], dtype=torch.float64)
+    honest = reference.float()
+    assert compare("y", honest, reference, honest, TOLERANCE, allow_nonfinite=True).passed
+    assert not compare("y", honest, reference, honest, TOLERANCE).passed
+    other = torch.tensor([1.0, float("-inf"), float("nan")])
+    assert not compare("y", other, reference, honest, TOLERANCE, allow_nonfinite=True).passed
+
+
+def test_an_empty_output_passes() -> None:
+    empty = torch.empty(0, 5)
+    assert compare("y", empty, empty.double(), empty, TOLERANCE).passed

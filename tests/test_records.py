@@ -1,0 +1,117 @@
+"""What a record may not claim."""
+
+import pytest
+from pydantic import ValidationError
+
+from kernelyard.core.environment import describe, resolve_device
+from kernelyard.core.errors import UsageError, unknown
+from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, SandboxRecord, Status, Timing, Verdict
+from kernelyard.core.workload import Workload
+from kernelyard.ladder.record import LadderRow
+
+TIMING = Timing(samples_ms=(1.0, 2.0, 4.0), timer="host", cache="cold")
+FIGURES = ErrorFigures(
+    output="output",
+    max_abs=1e-7,
+    honest_max_abs=1e-7,
+    rms=1e-8,
+    honest_rms=1e-8,
+    max_rel=1e-6,
+    honest_max_rel=1e-6,
+    over_honest=1.0,
+    allowed=8.0,
+    mismatched=0,
+    elements=10,
+)
+FLOOR = Floor(
+    bytes=1, operations=0, bound="memory", floor_ms=0.5, copy_gbps=1.0, tflops=None, datasheet_gbps=None,
+    impossible_ms=0.1,
+)  # fmt: skip
+PASSED = {
+    "status": Status.PASSED,
+    "problem": "p.py",
+    "problem_sha256": "0",
+    "solution": "s.py",
+    "solution_sha256": "1",
+    "dtype": "float32",
+    "trials": 3,
+    "timed_outputs_checked": 1,
+    "errors": (FIGURES,),
+    "baseline": TIMING,
+    "time": TIMING,
+    "speedup": 1.0,
+    "speedup_low": 0.9,
+    "speedup_high": 1.1,
+    "floor": FLOOR,
+    "percent_of_floor": 25.0,
+    "flags": (Flag(name="a", evidence="b"),),
+    "sandbox": SandboxRecord(kind="native", missing={"landlock": "kernel too old"}),
+    "environment": describe(resolve_device("cpu")),
+}
+
+
+def test_a_full_verdict_survives_the_round_trip() -> None:
+    verdict = Verdict(**PASSED)  # type: ignore[arg-type]
+    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"status": Status.INCORRECT_VALUE}, "no time without a pass"),
+        ({"trials": 1}, "no pass without the full protocol"),
+        ({"errors": ()}, "no pass without the full protocol"),
+        ({"errors": (FIGURES.model_copy(update={"mismatched": 1}),)}, "no pass with a mismatched element"),
+        ({"errors": (FIGURES.model_copy(update={"over_honest": None}),)}, "no pass with a mismatched element"),
+        ({"timed_outputs_checked": 0}, "no time without a checked output"),
+        ({"baseline": None}, "come together"),
+        ({"speedup": None}, "come together"),
+        ({"baseline": TIMING.model_copy(update={"cache": "warm"})}, "unlike methods"),
+        ({"floor": FLOOR.model_copy(update={"impossible_ms": 3.0})}, "under the floor"),
+        ({"verdict": "passed"}, "Extra inputs"),
+    ],
+)
+def test_a_verdict_that_claims_too_much_is_refused(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        Verdict(**(PASSED | change))  # type: ignore[arg-type]
+
+
+def test_a_timeout_names_its_phase() -> None:
+    measured = ("baseline", "time", "speedup", "speedup_low", "speedup_high", "percent_of_floor")
+    bare = {key: value for key, value in PASSED.items() if key not in measured} | {"status": Status.TIMEOUT}
+    with pytest.raises(ValidationError, match="names its phase"):
+        Verdict(**bare)  # type: ignore[arg-type]
+    assert Verdict(**bare, phase=Phase.CHECK).time is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("samples", [(), (0.0,), (-1.0,), (float("nan"),), (float("inf"),)])
+def test_a_timing_is_real(samples: tuple[float, ...]) -> None:
+    with pytest.raises(ValidationError):
+        Timing(samples_ms=samples, timer="host", cache="cold")
+
+
+def test_quantiles_interpolate() -> None:
+    assert TIMING.p50_ms == 2.0
+    assert TIMING.p20_ms == pytest.approx(1.4)
+    assert TIMING.p80_ms == pytest.approx(3.2)
+
+
+def test_a_wrong_row_of_the_ladder_has_no_time() -> None:
+    with pytest.raises(ValidationError, match="has no time"):
+        LadderRow(backend="triton", status="incorrect_value", time=TIMING, lines_of_code=1)
+
+
+def test_names_get_a_suggestion_and_all_that_is_known() -> None:
+    message = str(unknown("operator", "sofmax", ["softmax", "rope"]))
+    assert message == "unknown operator 'sofmax': did you mean 'softmax'? expected one of rope, softmax"
+
+
+def test_a_device_that_is_not_there_is_a_usage_error() -> None:
+    for name in ("cuda:99", "tpu", "xpu:7"):
+        with pytest.raises(UsageError, match="--device"):
+            resolve_device(name)
+
+
+def test_a_workload_has_one_spelling() -> None:
+    assert Workload.of(8, 1000, dtype="bf16", dim=0) == Workload.of(8, 1000, dtype="torch.bfloat16", dim=0)
+    assert Workload.of(8, 1000, dtype="bf16", dim=0).label == "8x1000 bfloat16 dim=0"
