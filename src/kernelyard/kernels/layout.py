@@ -27,12 +27,15 @@ def along(x: torch.Tensor, dim: int) -> Rows:
     rank = x.dim()
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise IndexError(f"dim {dim} is out of range for a tensor of {rank} dims")
+    if dim in (-1, rank - 1) and rank and x.is_contiguous():
+        length = x.shape[-1]
+        return Rows(x, x.numel() // length, length, 1, length)
     if rank == 0:
         return Rows(x, 1, 1, 1, 1)
     shape = x.shape
     dim %= rank
     length = shape[dim]
-    if dim == rank - 1 and not x.is_contiguous():
+    if dim == rank - 1:
         pitch = _row_pitch(x)
         if pitch is not None:
             return Rows(x, x.numel() // length, length, 1, pitch)

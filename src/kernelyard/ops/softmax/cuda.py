@@ -23,7 +23,7 @@ def _build(limits: plans.Limits, plan: plans.Plan, dtype: torch.dtype, device: t
             device=device,
             threads=plan.block,
             cluster=plan.cluster,
-            shared_bytes=plan.shared_bytes,
+            shared_bytes=plan.shared_bytes(limits) if isinstance(plan, plans.StagedPlan) else 0,
         )
         for kernel in plan.kernels
     ]
@@ -58,11 +58,11 @@ def _run(limits: plans.Limits, view: Rows, dim: int, tensors: tuple[torch.Tensor
     if built is None:
         plan = plans.rows(limits, like.device, like.element_size(), view.length, fit)
         built = _built[key] = (plan, _build(limits, plan, like.dtype, like.device))
-    plan, launchers = built
-    if isinstance(plan, plans.RowPlan):
-        launchers[0](plan.grid(view.outer), *addresses, view.outer, *sizes)
-    elif isinstance(plan, plans.SplitPlan):
-        _run_split(plan, launchers, view, addresses, sizes)
+    chosen, launchers = built
+    if isinstance(chosen, plans.RowPlan):
+        launchers[0](chosen.grid(view.outer), *addresses, view.outer, *sizes)
+    elif isinstance(chosen, plans.SplitPlan):
+        _run_split(chosen, launchers, view, addresses, sizes)
 
 
 def _run_split(
@@ -100,8 +100,8 @@ def _run_columns(
     plan = plans.columns(limits, view.outer, view.length, view.inner, like.element_size(), alignment)
     if plan is None:
         # Few and long columns leave the chip idle: as rows they split over it, for two copies more.
-        *inputs, _ = [tensor.movedim(dim, -1).contiguous() for tensor in tensors]
-        turned = _forward(*inputs, -1) if limits is plans.FORWARD else _backward(*inputs, -1)
+        inputs = [tensor.movedim(dim, -1).contiguous() for tensor in tensors[:-1]]
+        turned = _forward(inputs[0], -1) if limits is plans.FORWARD else _backward(inputs[0], inputs[1], -1)
         out.copy_(turned.movedim(-1, dim))
         return
     key = (limits.name, like.dtype, like.device.index, plan)

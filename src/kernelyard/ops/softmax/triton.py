@@ -1,5 +1,4 @@
-"""The Triton rung: a row in one program's registers, read in a loop where it is longer, split over programs where
-rows are few or too long for L2."""
+"""The Triton rung: a row in one program's registers, read in a loop where it is longer, split where rows are few."""
 
 import os
 
@@ -222,6 +221,8 @@ def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
         if inner > 1:
             blocks, warps = column_blocks(n, inner)
             grid = (outer * triton.cdiv(inner, blocks["BLOCK_K"]),)
+            if not blocks["HELD"] and grid[0] < SETTINGS.few_columns:
+                return _forward(data.movedim(dim, -1).contiguous(), -1).movedim(-1, dim).contiguous()
             _columns_forward[grid](data, y, n, inner, **blocks, num_warps=warps)
             launches["softmax_triton.columns_forward"] += 1
         elif _is_split(view):
@@ -229,12 +230,12 @@ def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
             parts = torch.empty(2, batch, chunks, dtype=torch.float32, device=data.device)
             x_rows, y_rows = data.as_strided((outer, n), (pitch, 1)), y.view(outer, n)
             for first in range(0, outer, batch):
-                grid = (chunks, min(batch, outer - first))
+                pair = (chunks, min(batch, outer - first))
                 p_x, p_y = x_rows[first:], y_rows[first:]
                 sizes = {"BLOCK": SETTINGS.split_block, "num_warps": SETTINGS.split_warps}
-                _split_forward_part[grid](p_x, parts[0], parts[1], n, pitch, tiles, **sizes)
+                _split_forward_part[pair](p_x, parts[0], parts[1], n, pitch, tiles, **sizes)
                 sizes["CHUNKS"] = triton.next_power_of_2(chunks)
-                _split_forward_write[grid](p_x, p_y, parts[0], parts[1], n, pitch, tiles, **sizes)
+                _split_forward_write[pair](p_x, p_y, parts[0], parts[1], n, pitch, tiles, **sizes)
                 launches["softmax_triton.split_forward"] += 2
         elif n > SETTINGS.row_elements:
             _long_forward[(outer,)](data, y, n, pitch, BLOCK=SETTINGS.loop_block, num_warps=SETTINGS.loop_warps)
@@ -257,6 +258,9 @@ def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
         if inner > 1:
             blocks, warps = column_blocks(n, inner)
             grid = (outer * triton.cdiv(inner, blocks["BLOCK_K"]),)
+            if not blocks["HELD"] and grid[0] < SETTINGS.few_columns:
+                turned = (tensor.movedim(dim, -1).contiguous() for tensor in (dy, y))
+                return _backward(*turned, -1).movedim(-1, dim).contiguous()
             _columns_backward[grid](dy, y, dx, n, inner, **blocks, num_warps=warps)
             launches["softmax_triton.columns_backward"] += 1
         elif _is_split(view):
@@ -264,12 +268,12 @@ def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
             dots = torch.empty(batch, chunks, dtype=torch.float32, device=y.device)
             dy_rows, y_rows, dx_rows = dy.view(outer, n), y.view(outer, n), dx.view(outer, n)
             for first in range(0, outer, batch):
-                grid = (chunks, min(batch, outer - first))
+                pair = (chunks, min(batch, outer - first))
                 p_dy, p_y, p_dx = dy_rows[first:], y_rows[first:], dx_rows[first:]
                 sizes = {"BLOCK": SETTINGS.split_block, "num_warps": SETTINGS.split_warps}
-                _split_backward_part[grid](p_dy, p_y, dots, n, tiles, **sizes)
+                _split_backward_part[pair](p_dy, p_y, dots, n, tiles, **sizes)
                 sizes["CHUNKS"] = triton.next_power_of_2(chunks)
-                _split_backward_write[grid](p_dy, p_y, p_dx, dots, n, tiles, **sizes)
+                _split_backward_write[pair](p_dy, p_y, p_dx, dots, n, tiles, **sizes)
                 launches["softmax_triton.split_backward"] += 2
         elif n > SETTINGS.row_elements:
             _long_backward[(outer,)](dy, y, dx, n, BLOCK=SETTINGS.loop_block, num_warps=SETTINGS.loop_warps)
@@ -283,10 +287,8 @@ def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _is_split(view: Rows) -> bool:
-    """Whether programs of one row each would leave the chip idle, or read more than L2 keeps for a second sweep."""
-    return view.length > SETTINGS.row_elements and (
-        view.outer < SETTINGS.few_rows or view.length * view.data.element_size() > SETTINGS.loop_bytes
-    )
+    """Whether programs of one row each would leave the chip idle."""
+    return view.length > SETTINGS.row_elements and view.outer < SETTINGS.few_rows
 
 
 def _on(tensor: torch.Tensor) -> torch.cuda.device:
