@@ -113,7 +113,7 @@ def test_a_daemon_outlives_a_plain_process() -> None:
     os.kill(left, signal.SIGKILL)
 
 
-def test_the_tree_dies_with_the_judge(kind: SandboxKind) -> None:
+def test_the_tree_and_its_files_go_with_the_judge(kind: SandboxKind, tmp_path: Path) -> None:
     name = f"daemon-{secrets.token_hex(8)}"
     judge = subprocess.Popen(
         [
@@ -125,7 +125,7 @@ def test_the_tree_dies_with_the_judge(kind: SandboxKind) -> None:
             f"launch(command, kind=SandboxKind({kind.value!r}))\n"
             "time.sleep(30)",
         ],
-        env={**os.environ, "PYTHONPATH": str(Path(bubblewrap.__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(bubblewrap.__file__).parents[2]), "TMPDIR": str(tmp_path)},
     )
     try:
         wait_for(lambda: _running(name))
@@ -133,6 +133,7 @@ def test_the_tree_dies_with_the_judge(kind: SandboxKind) -> None:
         judge.kill()
         judge.wait()
     wait_for(lambda: not _running(name))
+    wait_for(lambda: not list(tmp_path.iterdir()))
 
 
 def test_a_flood_is_stopped_and_cut_in_the_middle(kind: SandboxKind) -> None:

@@ -7,12 +7,11 @@ import functools
 import os
 import platform
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -21,7 +20,7 @@ from types import TracebackType
 from kernelyard.core.errors import UsageError
 from kernelyard.sandbox import bubblewrap, devices, native, probe, processes, seccomp, surroundings
 from kernelyard.sandbox.confine import Walls
-from kernelyard.sandbox.keeper import Plan
+from kernelyard.sandbox.keeper import Plan, remove
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.watch import Exceeded, Watcher
 
@@ -101,7 +100,6 @@ class SandboxedProcess:
         self.missing = world.missing
         self._keeper = keeper
         self._lifeline = lifeline
-        self._private = world.private
         self._watcher = Watcher(
             keeper=keeper.pid,
             streams=(os.dup(keeper.stdout.fileno()), os.dup(keeper.stderr.fileno())),
@@ -197,9 +195,6 @@ class SandboxedProcess:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
-        if self._private is not None:
-            _remove(self._private)
-            self._private = None
 
 
 def launch(
@@ -225,15 +220,17 @@ def launch(
     granted = devices.grant(device)
     with contextlib.ExitStack() as undo, contextlib.ExitStack() as handed_over:
         world = _world(command, kind, limits, granted.nodes, readable, undo, handed_over)
-        home = bubblewrap.PRIVATE if world.private is None else str(world.private)
-        variables = surroundings.environment(home, {**granted.environment, **(environment or {})})
+        private = None if world.private is None else str(world.private)
+        variables = surroundings.environment(
+            private or bubblewrap.PRIVATE, {**granted.environment, **(environment or {})}
+        )
         lifeline_read, lifeline_write = os.pipe()
         handed_over.callback(os.close, lifeline_read)
         undo.callback(os.close, lifeline_write)
         report_read, report_write = os.pipe()
         undo.callback(os.close, report_read)
         descriptors = [*inherit, *world.descriptors]
-        plan = Plan(world.command, descriptors, lifeline_read, report_write, world.rlimits, world.walls)
+        plan = Plan(world.command, private, descriptors, lifeline_read, report_write, world.rlimits, world.walls)
         try:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _KEEPER, plan.to_json()],
@@ -241,7 +238,7 @@ def launch(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={**os.environ, **variables} if kind is SandboxKind.NONE else variables,
-                cwd=world.private or "/",
+                cwd=private or "/",
                 start_new_session=True,
                 pass_fds=[*descriptors, lifeline_read, report_write],
             )
@@ -301,7 +298,7 @@ def _process_limit(user: int, limits: Limits) -> dict[str, int]:
 
 def _private(undo: contextlib.ExitStack) -> Path:
     path = Path(tempfile.mkdtemp(prefix="kernelyard-"))
-    undo.callback(_remove, path)
+    undo.callback(remove, str(path))
     return path
 
 
@@ -314,17 +311,3 @@ def _report(descriptor: int) -> str | None:
             return text.decode("utf-8", "replace") or None
         text += data
     return f"not started within {_START_SECONDS:.0f} s"
-
-
-def _remove(directory: Path) -> None:
-    """Delete `directory`, also where its owner has taken the permissions away from parts of it."""
-
-    def insist(_function: Callable[..., object], path: str, _error: object) -> None:
-        with contextlib.suppress(OSError):
-            Path(path).parent.chmod(0o700)
-            if not Path(path).is_symlink():
-                Path(path).chmod(0o700)
-
-    shutil.rmtree(directory, onerror=insist)
-    if directory.exists():
-        shutil.rmtree(directory, ignore_errors=True)
