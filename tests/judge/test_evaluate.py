@@ -30,7 +30,7 @@ def judge(
         read_solution(solution),
         device=device,
         dtype=torch.float32,
-        sandbox=choose(kind),
+        sandbox=choose(kind, str(device)),
         limits=LIMITS,
         deadlines=DEADLINES,
         plan=plan,
@@ -134,7 +134,7 @@ def test_a_worker_that_does_not_start_is_the_machines_fault(device: torch.device
         read_solution(ROOT / "examples/judge/correct.py"),
         device=device,
         dtype=torch.float32,
-        sandbox=choose(None),
+        sandbox=choose(None, str(device)),
         limits=LIMITS,
         deadlines=replace(DEADLINES, start=0.05),
     )

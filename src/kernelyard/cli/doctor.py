@@ -35,8 +35,8 @@ def doctor(
     environment = describe(where)
     console.print(_table("device", _device(environment, where)))
     console.print(_table("toolchain", _toolchain()))
-    kind = choose(sandbox)
-    problem = bubblewrap_problem()
+    kind = choose(sandbox, str(where))
+    problem = bubblewrap_problem(str(where))
     why = f" (bubblewrap: {problem})" if kind is not SandboxKind.BUBBLEWRAP and problem else ""
     table = Table(title=f"sandbox: {kind.value}{why}", title_justify="left", box=None, header_style="bold")
     for column in ("layer", "holds", "tried", "what came of it"):

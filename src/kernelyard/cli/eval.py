@@ -38,7 +38,7 @@ def eval(
             answer,
             device=where,
             dtype=DTYPES[parse_dtype(dtype)],
-            sandbox=choose(sandbox),
+            sandbox=choose(sandbox, str(where)),
             limits=Limits(memory_bytes=int(memory * (1 << 30))),
             deadlines=deadlines,
             plan=Plan(rounds=rounds),

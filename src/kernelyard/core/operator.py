@@ -42,8 +42,8 @@ class Tolerance:
     """How far from float64 an answer may be, measured by the honest eager answer's own error in the same dtype.
 
     Three figures, because each is blind where another sees: the largest absolute error and the root mean square are
-    blind to small elements beside a large one; the largest relative error is blind where cancellation makes the
-    honest answer's own relative error large.
+    blind to small elements beside a large one; the largest relative error (over the element's size plus the honest
+    answer's median error) is blind where cancellation makes the honest answer's own relative error large.
     """
 
     multiple: float = 8.0

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 from kernelyard.core.errors import unknown
+from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.operator import Backend, Operator
 
 _ROOT = Path(__file__).parent
@@ -36,6 +37,8 @@ def backend_module(name: str, backend: Backend | str) -> ModuleType:
     wanted = backend.value if isinstance(backend, Backend) else backend
     if wanted not in known:
         raise unknown("backend", wanted, known)
+    if wanted == Backend.TRITON.value:
+        round_to_nearest()
     return import_module(f"kernelyard.ops.{name}.{wanted}")
 
 

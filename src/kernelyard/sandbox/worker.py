@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from kernelyard.core.cold_cache import ColdCache
+from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.sandbox.wire import (
     Channel,
     Closed,
@@ -207,4 +208,5 @@ def _answer(candidate: Candidate, request: dict[str, Any], shared: SharedBytes |
 
 
 if __name__ == "__main__":
+    round_to_nearest()
     serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
