@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kernelyard.core.environment import describe, resolve_device
 from kernelyard.report import ledger
 from kernelyard.report.plots import charts, save, select
 from kernelyard.report.results import write_tables
@@ -26,11 +27,17 @@ def plot(
     table: Annotated[
         Path | None, typer.Option(help="A Markdown file in which to renew the kernel's tables, all of them.")
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="A part of the name in the CSV, such as H100; cpu or cuda: the one of this machine."),
+    ] = None,
     display: Annotated[bool, typer.Option("--display", help="Open the PNGs too.")] = False,
 ) -> None:
     """Draw a kernel's benchmarks: one PNG for each mode and configuration, and its path on stdout."""
     frame = ledger.read(csv)
-    rows = select(frame, kernel_name, metric_name, kernel_operation_mode or (), extra_config_filter)
+    if device is not None and device.partition(":")[0] in ("cpu", "cuda", "xpu"):
+        device = describe(resolve_device(device)).device_name
+    rows = select(frame, kernel_name, metric_name, kernel_operation_mode or (), extra_config_filter, device)
     paths = [save(chart, out or csv.parent) for chart in charts(rows)]
     for path in paths:
         typer.echo(path)

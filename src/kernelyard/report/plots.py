@@ -60,9 +60,15 @@ class Chart:
 
 
 def select(
-    frame: pd.DataFrame, kernel: str, metric: str, modes: Sequence[str] = (), config: str | None = None
+    frame: pd.DataFrame,
+    kernel: str,
+    metric: str,
+    modes: Sequence[str] = (),
+    config: str | None = None,
+    device: str | None = None,
 ) -> pd.DataFrame:
-    """The newest rows of a kernel's metric. `config` is a part of the configuration's text, or `key=value` in it.
+    """The newest rows of a kernel's metric. `config` is a part of the configuration's text, or `key=value` in it;
+    `device` a part of the device's name.
 
     Raises UsageError, naming what the ledger holds, where nothing is left.
     """
@@ -74,6 +80,12 @@ def select(
         if kept.empty:
             present = ", ".join(sorted(rows["extra_benchmark_config_str"].unique()))
             raise UsageError(f"no row of {kernel} {metric} has the configuration {config!r}; expected one of {present}")
+        rows = kept
+    if device is not None:
+        kept = rows[rows["gpu_name"].str.contains(device, case=False, regex=False)]
+        if kept.empty:
+            present = ", ".join(sorted(rows["gpu_name"].unique()))
+            raise UsageError(f"no row of {kernel} {metric} was measured on {device!r}; expected one of {present}")
         rows = kept
     return ledger.latest(rows)
 

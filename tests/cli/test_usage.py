@@ -1,0 +1,83 @@
+"""What a stranger types wrong: one line that names what was expected, exit code 2, no traceback, nothing written."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROBLEM = str(ROOT / "examples/judge/problem.py")
+SOLUTION = str(ROOT / "examples/judge/correct.py")
+
+
+def kernelyard(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kernelyard", *arguments], cwd=cwd, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["eval", "nope.py", SOLUTION], "nope.py: no such file; expected a problem file that defines Model"),
+        (["eval", PROBLEM, "nope.py"], "nope.py: no such file; expected a solution file that defines ModelNew"),
+        (["eval", PROBLEM, "{broken}"], "broken.py:1: syntax error"),
+        (["eval", "{broken}", SOLUTION], "broken.py:1: syntax error"),
+        (["eval", "{raises}", SOLUTION], "raises.py: fails to load: ZeroDivisionError"),
+        (["eval", SOLUTION, SOLUTION], "no Model and no get_inputs and no get_init_inputs"),
+        (["eval", PROBLEM, PROBLEM], "problem.py: no ModelNew; expected a class ModelNew"),
+        (["eval", PROBLEM, str(ROOT)], "cannot be read"),
+        (["eval", PROBLEM, SOLUTION, "--dtype", "fp8"], "unknown dtype 'fp8'"),
+        (["eval", PROBLEM, SOLUTION, "--device", "tpu"], "--device 'tpu'"),
+        (["eval", PROBLEM, SOLUTION, "--sandbox", "docker"], "'--sandbox'"),
+        (["check", "sofmax"], "unknown operator 'sofmax': did you mean 'softmax'?"),
+        (["check", "softmax", "--backend", "tritn"], "did you mean 'triton'?"),
+        (["check", "softmax", "--shape", "8xx"], "shape '8xx': expected extents joined by x"),
+        (["check", "softmax", "--shape", "-8"], "shape"),
+        (["ladder", "softmax", "--dtype", "int8"], "unknown dtype 'int8'"),
+        (["ladder", "softmax", "--mode", "sideways"], "'forward', 'backward', 'full'"),
+        (["bench", "softmx"], "did you mean 'softmax'?"),
+        (["bench", "softmax", "--backend", "cudda"], "did you mean 'cuda'?"),
+        (["plot", "--kernel-name", "softmax", "--metric-name", "speed"], "no such file"),
+        (["bnch"], "No such command 'bnch'"),
+        (["ladder"], "Missing argument"),
+        (["ladder", "softmax", "--fast"], "No such option"),
+    ],
+    ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, list) else "",
+)
+def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+    files = {"broken": "def f(:\n", "raises": "class Model: 1 / 0\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"}
+    folder = tmp_path / "given"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    empty = tmp_path / "cwd"
+    empty.mkdir()
+    words = [word.format(**{name: str(folder / f"{name}.py") for name in files}) for word in arguments]
+    done = kernelyard(*words, cwd=empty)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("kernelyard: ") and said in done.stderr
+    assert not list(empty.iterdir()), "something was written"
+
+
+def test_every_verb_takes_a_device() -> None:
+    for verb in ("doctor", "list", "check", "bench", "plot", "eval", "ladder"):
+        done = kernelyard(verb, "--help", cwd=ROOT)
+        assert done.returncode == 0 and "--device" in done.stdout, verb
+
+
+def test_importing_kernelyard_is_free() -> None:
+    """On top of torch; the issue allows 0.3 s."""
+    code = (
+        "import torch, time; begin = time.perf_counter(); import kernelyard, kernelyard.ops;"
+        "import sys; assert 'triton' not in sys.modules or 'triton' in before;"
+    ).replace("begin = ", "import sys as s; before = set(s.modules); begin = ")
+    timed = code + "print(time.perf_counter() - begin)"
+    seconds = [
+        float(subprocess.run([sys.executable, "-c", timed], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(seconds) < 0.3
