@@ -54,7 +54,7 @@ class Launcher:
         if config is None:
             config = self.configs[grid] = LaunchConfig(grid=grid, **self.shape)
         index = self.device_index
-        if index == torch.cuda.current_device():
+        if index == torch._C._cuda_getDevice():
             launch(_current_stream(index), config, self.kernel, *arguments)
         else:
             with torch.cuda.device(index):

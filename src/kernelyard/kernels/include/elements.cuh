@@ -78,7 +78,11 @@ template <typename T, int COUNT> struct Vector {
     const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(&raw));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
   }
-  static __device__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+  static __device__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  // Waits until at most LATER groups, the last committed, are still on their way.
+  template <int LATER> static __device__ void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+  }
 #endif
 
   __device__ float operator[](int i) const {

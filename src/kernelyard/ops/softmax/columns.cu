@@ -1,26 +1,32 @@
 // Softmax along a dim that is not the last: BX x BY threads work along the outer of two dims, BX vectors side by side.
+//
+// Columns that fit in the registers of a CTA are read once (columns_*). Longer ones are cut into chunks of `tiles`
+// steps each, which meet through device memory between two kernels (columns_part_*, columns_write_*).
 
 #include "softmax.cuh"
 
 constexpr int COLS = BX * VEC;
-constexpr int BY_WARP = WARP / BX;
 constexpr int WARPS = BX * BY / WARP;
+constexpr int STEP = BY * ITEMS;
 
 // This thread's VEC columns and every BY-th row of them, ITEMS at a time.
 struct Columns {
   int tx = threadIdx.x % BX, ty = threadIdx.x / BX;
-  Index base, length, inner;
+  Index column, outer, length, inner;
   bool live;
 
   __device__ Columns(Index length, Index inner) : length(length), inner(inner) {
     const Index tiles = (inner + COLS - 1) / COLS;
-    const Index column = blockIdx.x % tiles * COLS + tx * VEC;
+    column = blockIdx.x % tiles * COLS + tx * VEC;
+    outer = blockIdx.x / tiles;
     live = column < inner;
-    base = blockIdx.x / tiles * length * inner + column;
   }
-  __device__ bool holds(Index first, int i) const { return live && row(first, i) < length; }
   __device__ Index row(Index first, int i) const { return first + i * BY + ty; }
-  __device__ Index at(Index first, int i) const { return base + row(first, i) * inner; }
+  __device__ bool holds(Index first, int i) const { return live && row(first, i) < length; }
+  __device__ Index at(Index first, int i) const { return (outer * length + row(first, i)) * inner + column; }
+
+  // Where the part of a chunk lies for this thread's column j.
+  __device__ Index part(Index chunk, int j) const { return (outer * gridDim.y + chunk) * inner + column + j; }
 
   // Adds up the parts of the BY threads of each column and gives every thread its own columns' totals.
   template <typename Combine> __device__ void meet(float2 (&parts)[VEC], Combine add) const {
@@ -48,45 +54,73 @@ struct Columns {
 #pragma unroll
     for (int j = 0; j < VEC; ++j) parts[j] = s_parts[0][tx * VEC + j];
   }
+
+  // The same for the parts that the chunks of each column left in device memory.
+  template <typename Combine> __device__ void gather(const float2* g_parts, float2 (&parts)[VEC], Combine add) const {
+    for (Index chunk = ty; live && chunk < gridDim.y; chunk += BY) {
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) parts[j] = add(parts[j], g_parts[part(chunk, j)]);
+    }
+    meet(parts, add);
+  }
+  __device__ void leave(float2* g_parts, const float2 (&parts)[VEC]) const {
+    if (live && ty == 0) {
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) g_parts[part(blockIdx.y, j)] = parts[j];
+    }
+  }
 };
 
-// HELD: the columns fit in registers and are read once. Otherwise a second pass reads them again.
+__device__ inline float2 add_first(float2 a, float2 b) { return {a.x + b.x, 0.f}; }
+
+__device__ inline void fill(float2 (&parts)[VEC], float2 value) {
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) parts[j] = value;
+}
+
+__device__ inline void take_step(const Columns& at, Index first, const Chunk (&r_x)[ITEMS], float2 (&parts)[VEC]) {
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) {
+    float values[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) values[i] = at.holds(first, i) ? r_x[i][j] : -INF;
+    take(parts[j], values);
+  }
+}
+
+__device__ inline void write_softmax(Scalar* to, const Chunk& x, const float2 (&parts)[VEC]) {
+  float values[VEC];
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) values[j] = exp_below(x[j], finite(parts[j].x)) * (1.f / parts[j].y);
+  Chunk chunk;
+  chunk.pack(values);
+  chunk.store(to);
+}
+
+__device__ inline void write_gradient(Scalar* to, const Chunk& dy, const Chunk& y, const float2 (&dots)[VEC]) {
+  float values[VEC];
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) values[j] = y[j] * (dy[j] - dots[j].x);
+  Chunk chunk;
+  chunk.pack(values);
+  chunk.store(to);
+}
+
 extern "C" __global__ void __launch_bounds__(BX * BY)
 columns_forward(const Scalar* gx, Scalar* gy, Index length, Index inner) {
   const Columns at(length, inner);
   Chunk r_x[ITEMS];
-  float2 parts[VEC];
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) parts[j] = {-INF, 0.f};
-  for (Index first = 0; first < (HELD ? 1 : length); first += ITEMS * BY) {
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      if (at.holds(first, i)) r_x[i].load_kept(gx + at.at(first, i));
-    }
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-      float values[ITEMS];
-#pragma unroll
-      for (int i = 0; i < ITEMS; ++i) values[i] = at.holds(first, i) ? r_x[i][j] : -INF;
-      take(parts[j], values);
-    }
+  for (int i = 0; i < ITEMS; ++i) {
+    if (at.holds(0, i)) r_x[i].load(gx + at.at(0, i));
   }
+  float2 parts[VEC];
+  fill(parts, {-INF, 0.f});
+  take_step(at, 0, r_x, parts);
   at.meet(parts, combine);
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) parts[j] = {finite(parts[j].x), 1.f / parts[j].y};
-  for (Index first = 0; first < (HELD ? 1 : length); first += ITEMS * BY) {
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      if (at.holds(first, i)) {
-        if (!HELD) r_x[i].load(gx + at.at(first, i));
-        float values[VEC];
-#pragma unroll
-        for (int j = 0; j < VEC; ++j) values[j] = exp_below(r_x[i][j], parts[j].x) * parts[j].y;
-        Chunk chunk;
-        chunk.pack(values);
-        chunk.store(gy + at.at(first, i));
-      }
-    }
+  for (int i = 0; i < ITEMS; ++i) {
+    if (at.holds(0, i)) write_softmax(gy + at.at(0, i), r_x[i], parts);
   }
 }
 
@@ -94,35 +128,105 @@ extern "C" __global__ void __launch_bounds__(BX * BY)
 columns_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index length, Index inner) {
   const Columns at(length, inner);
   Chunk r_dy[ITEMS], r_y[ITEMS];
-  float2 dots[VEC];
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) dots[j] = {0.f, 0.f};
-  for (Index first = 0; first < (HELD ? 1 : length); first += ITEMS * BY) {
+  for (int i = 0; i < ITEMS; ++i) {
+    if (at.holds(0, i)) {
+      r_dy[i].load(gdy + at.at(0, i));
+      r_y[i].load(gy + at.at(0, i));
+    }
+  }
+  float2 dots[VEC];
+  fill(dots, {0.f, 0.f});
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    if (at.holds(0, i)) {
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) dots[j].x += r_dy[i][j] * r_y[i][j];
+    }
+  }
+  at.meet(dots, add_first);
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    if (at.holds(0, i)) write_gradient(gdx + at.at(0, i), r_dy[i], r_y[i], dots);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(BX * BY)
+columns_part_forward(const Scalar* gx, float2* g_parts, Index length, Index inner, Index tiles) {
+  const Columns at(length, inner);
+  float2 parts[VEC];
+  fill(parts, {-INF, 0.f});
+  for (Index tile = 0; tile < tiles; ++tile) {
+    const Index first = (blockIdx.y * tiles + tile) * STEP;
+    Chunk r_x[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (at.holds(first, i)) r_x[i].load_kept(gx + at.at(first, i));
+    }
+    take_step(at, first, r_x, parts);
+  }
+  at.meet(parts, combine);
+  at.leave(g_parts, parts);
+}
+
+extern "C" __global__ void __launch_bounds__(BX * BY)
+columns_write_forward(const Scalar* gx, Scalar* gy, const float2* g_parts, Index length, Index inner, Index tiles) {
+  const Columns at(length, inner);
+  float2 parts[VEC];
+  fill(parts, {-INF, 0.f});
+  at.gather(g_parts, parts, combine);
+  for (Index tile = tiles - 1; tile >= 0; --tile) {
+    const Index first = (blockIdx.y * tiles + tile) * STEP;
+    Chunk r_x[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (at.holds(first, i)) r_x[i].load(gx + at.at(first, i));
+    }
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (at.holds(first, i)) write_softmax(gy + at.at(first, i), r_x[i], parts);
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(BX * BY)
+columns_part_backward(const Scalar* gdy, const Scalar* gy, float2* g_parts, Index length, Index inner, Index tiles) {
+  const Columns at(length, inner);
+  float2 dots[VEC];
+  fill(dots, {0.f, 0.f});
+  for (Index tile = 0; tile < tiles; ++tile) {
+    const Index first = (blockIdx.y * tiles + tile) * STEP;
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       if (at.holds(first, i)) {
-        r_dy[i].load_kept(gdy + at.at(first, i));
-        r_y[i].load_kept(gy + at.at(first, i));
+        Chunk dy, y;
+        dy.load_kept(gdy + at.at(first, i));
+        y.load_kept(gy + at.at(first, i));
 #pragma unroll
-        for (int j = 0; j < VEC; ++j) dots[j].x += r_dy[i][j] * r_y[i][j];
+        for (int j = 0; j < VEC; ++j) dots[j].x += dy[j] * y[j];
       }
     }
   }
-  at.meet(dots, [](float2 a, float2 b) { return float2{a.x + b.x, 0.f}; });
-  for (Index first = 0; first < (HELD ? 1 : length); first += ITEMS * BY) {
+  at.meet(dots, add_first);
+  at.leave(g_parts, dots);
+}
+
+extern "C" __global__ void __launch_bounds__(BX * BY)
+columns_write_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, const float2* g_parts, Index length,
+                       Index inner, Index tiles) {
+  const Columns at(length, inner);
+  float2 dots[VEC];
+  fill(dots, {0.f, 0.f});
+  at.gather(g_parts, dots, add_first);
+  for (Index tile = tiles - 1; tile >= 0; --tile) {
+    const Index first = (blockIdx.y * tiles + tile) * STEP;
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       if (at.holds(first, i)) {
-        if (!HELD) {
-          r_dy[i].load(gdy + at.at(first, i));
-          r_y[i].load(gy + at.at(first, i));
-        }
-        float values[VEC];
-#pragma unroll
-        for (int j = 0; j < VEC; ++j) values[j] = r_y[i][j] * (r_dy[i][j] - dots[j].x);
-        Chunk chunk;
-        chunk.pack(values);
-        chunk.store(gdx + at.at(first, i));
+        Chunk dy, y;
+        dy.load(gdy + at.at(first, i));
+        y.load(gy + at.at(first, i));
+        write_gradient(gdx + at.at(first, i), dy, y, dots);
       }
     }
   }

@@ -33,7 +33,7 @@ def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if x.numel():
         view = along(x, dim)
-        _run(plans.FORWARD, view, dim, (view.data, y), (view.length, view.pitch))
+        _run(plans.FORWARD, view, (view.data, y), (view.length, view.pitch))
     return y
 
 
@@ -41,16 +41,16 @@ def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
     dx = torch.empty_like(y, memory_format=torch.contiguous_format)
     if y.numel():
         view = along(y.contiguous(), dim)
-        _run(plans.BACKWARD, view, dim, (dy.contiguous(), view.data, dx), (view.length,))
+        _run(plans.BACKWARD, view, (dy.contiguous(), view.data, dx), (view.length,))
     return dx
 
 
-def _run(limits: plans.Limits, view: Rows, dim: int, tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...]) -> None:
+def _run(limits: plans.Limits, view: Rows, tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...]) -> None:
     """Launch what the view needs. `tensors` are the kernel's, the last one its output; `sizes` end its arguments."""
     like = view.data
     addresses = tuple([tensor.data_ptr() for tensor in tensors])
     if view.inner > 1:
-        _run_columns(limits, view, dim, tensors, addresses)
+        _run_columns(limits, view, addresses)
         return
     fit = plans.fit(like.element_size(), view.length, view.pitch, addresses)
     key = (limits.name, like.dtype, like.device.index, view.length, fit)
@@ -89,25 +89,24 @@ def _run_split(
 def _run_columns(
     limits: plans.Limits,
     view: Rows,
-    dim: int,
-    tensors: tuple[torch.Tensor, ...],
     addresses: tuple[int, ...],
 ) -> None:
-    like, out = view.data, tensors[-1]
+    like = view.data
     alignment = plans.VECTOR
     while any(address % alignment for address in addresses):
         alignment //= 2
     plan = plans.columns(limits, view.outer, view.length, view.inner, like.element_size(), alignment)
-    if plan is None:
-        # Few and long columns leave the chip idle: as rows they split over it, for two copies more.
-        inputs = [tensor.movedim(dim, -1).contiguous() for tensor in tensors[:-1]]
-        turned = _forward(inputs[0], -1) if limits is plans.FORWARD else _backward(inputs[0], inputs[1], -1)
-        out.copy_(turned.movedim(-1, dim))
-        return
     key = (limits.name, like.dtype, like.device.index, plan)
     if key not in _built:
         _built[key] = (plan, _build(limits, plan, like.dtype, like.device))
-    _built[key][1][0](plan.grid(view), *addresses, view.length, view.inner)
+    launchers, grid = _built[key][1], plan.grid(view)
+    if plan.chunks == 1:
+        launchers[0](grid, *addresses, view.length, view.inner)
+        return
+    part, write = launchers
+    parts = torch.empty(view.outer * plan.chunks * view.inner * 2, dtype=torch.float32, device=like.device)
+    part(grid, *addresses[:-1], parts.data_ptr(), view.length, view.inner, plan.tiles)
+    write(grid, *addresses, parts.data_ptr(), view.length, view.inner, plan.tiles)
 
 
 def refusal(x: torch.Tensor, dim: int) -> str | None:

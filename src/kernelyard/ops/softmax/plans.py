@@ -31,10 +31,10 @@ class Limits:
     stages: tuple[Stage, ...]
     """In the order they are tried."""
     registers: int = 64
-    """Bytes of each input in a thread's registers. With 128 too few threads fit an SM: 92 % at N = 4096, 64 reach 100."""
+    """Bytes of each input in a thread's registers. With 128 too few threads fit an SM: 92 % at N = 4096, 64: 100."""
     shared_cta: int = 128
     """Threads of a CTA that holds several rows; 64 to 256 differ by 0.3 %."""
-    threads: int = 1024
+    threads: int = 512
     """Most threads of a CTA that holds one row in registers. A cluster's registers hold longer rows, but too few of
     them at once: 90 % at 65536 elements of 16 bits and 80 % at 262144, where shared memory reaches 98 and 96."""
 
@@ -127,34 +127,31 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """`across` x `along` threads of one vector each, over columns and along them."""
+    """`across` x `along` threads of one vector each, over columns and along them; `chunks` CTAs to a long column."""
 
     vec: int
     across: int
     along: int
     items: int
-    held: bool
+    chunks: int = 1
+    tiles: int = 1
     cluster = 1
     source = "columns"
-    kernels = ("columns",)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        return ("columns",) if self.chunks == 1 else ("columns_part", "columns_write")
 
     @property
     def macros(self) -> Defines:
-        return (
-            ("VEC", self.vec),
-            ("SHIFTED", 0),
-            ("BX", self.across),
-            ("BY", self.along),
-            ("ITEMS", self.items),
-            ("HELD", int(self.held)),
-        )
+        return (("VEC", self.vec), ("BX", self.across), ("BY", self.along), ("ITEMS", self.items))
 
     @property
     def block(self) -> int:
         return self.across * self.along
 
-    def grid(self, view: Rows) -> int:
-        return view.outer * -(-view.inner // (self.across * self.vec))
+    def grid(self, view: Rows) -> tuple[int, int]:
+        return view.outer * -(-view.inner // (self.across * self.vec)), self.chunks
 
 
 Plan = RowPlan | SplitPlan | ColumnPlan
@@ -200,11 +197,8 @@ def _staged(stage: Stage, vectors: int, fit: Fit) -> StagedPlan:
 
 
 @cache
-def columns(limits: Limits, outer: int, length: int, inner: int, size: int, alignment: int) -> ColumnPlan | None:
-    """The plan for columns whose tensors all start at a multiple of `alignment` bytes.
-
-    None where columns are few and long: turned into rows, they do better.
-    """
+def columns(limits: Limits, outer: int, length: int, inner: int, size: int, alignment: int) -> ColumnPlan:
+    """The plan for columns whose tensors all start at a multiple of `alignment` bytes."""
     vec = VECTOR // size
     while inner % vec or alignment % (vec * size):
         vec //= 2
@@ -215,10 +209,13 @@ def columns(limits: Limits, outer: int, length: int, inner: int, size: int, alig
         along = threads // across
         if length <= along * most:
             along = min(along, max(32 // across, _power_above(length)))
-            return ColumnPlan(vec, across, along, -(-length // along), held=True)
+            return ColumnPlan(vec, across, along, -(-length // along))
     across = max(1, min(32, wide, 64 // (vec * size)))
-    plan = ColumnPlan(vec, across, 512 // across, min(most, 4), held=False)
-    return plan if outer * -(-inner // (across * vec)) >= 64 else None
+    along, items = 256 // across, min(most, 4)
+    steps = -(-length // (along * items))
+    # Enough CTAs for 8 to an SM of a large chip; each takes 4 steps or more, and a grid has at most 65535 chunks.
+    tiles = max(4, steps * outer * -(-inner // (across * vec)) // 1024, -(-steps // 65535))
+    return ColumnPlan(vec, across, along, items, max(2, -(-steps // tiles)), tiles)
 
 
 def _power_above(value: int) -> int:

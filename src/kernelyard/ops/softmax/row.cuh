@@ -29,9 +29,13 @@ struct Span {
 
   // The elements of a loaded vector; `other` where they are not the row's.
   __device__ void read(int i, const Chunk& chunk, float other, float (&values)[VEC]) const {
-    const bool whole = covers(i), part = SHIFTED && !whole && touches(i);
+    if (covers(i)) {
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) values[j] = whole || (part && holds(i, j)) ? chunk[j] : other;
+      for (int j = 0; j < VEC; ++j) values[j] = chunk[j];
+    } else {
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) values[j] = SHIFTED && holds(i, j) ? chunk[j] : other;
+    }
   }
   __device__ void write(int i, Scalar* row, const float (&values)[VEC]) const {
     if (covers(i)) {

@@ -5,6 +5,9 @@
 
 extern __shared__ Chunk s_held[];
 
+// The first half of a thread's vectors is worked on while the second is on its way.
+constexpr int HALF = (ITEMS + 1) / 2;
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 staged_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pitch) {
   const Place at;
@@ -16,12 +19,15 @@ staged_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pit
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (span.touches(i)) s_x[i * THREADS].copy_async(gx + span.first(i));
+    if (i == HALF - 1) Chunk::commit_copies();
   }
-  Chunk::wait_copies();
+  Chunk::commit_copies();
   float2 part = {-INF, 0.f};
   float values[VEC];
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
+    if (i == 0) Chunk::wait_copies<1>();
+    if (i == HALF) Chunk::wait_copies<0>();
     span.read(i, s_x[i * THREADS], -INF, values);
     take(part, values);
   }
@@ -58,12 +64,15 @@ staged_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, In
         s_dy[i * THREADS].copy_async(gdy + span.first(i));
       }
     }
+    if (i == HALF - 1) Chunk::commit_copies();
   }
-  Chunk::wait_copies();
+  Chunk::commit_copies();
   float dot = 0.f;
   float dy[VEC], y[VEC];
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
+    if (i == 0) Chunk::wait_copies<1>();
+    if (i == HALF) Chunk::wait_copies<0>();
     span.read(i, DY_IN_REGISTERS ? r_dy[i] : s_dy[i * THREADS], 0.f, dy);
     span.read(i, s_y[i * THREADS], 0.f, y);
 #pragma unroll

@@ -259,8 +259,8 @@ def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
             blocks, warps = column_blocks(n, inner)
             grid = (outer * triton.cdiv(inner, blocks["BLOCK_K"]),)
             if not blocks["HELD"] and grid[0] < SETTINGS.few_columns:
-                turned = (tensor.movedim(dim, -1).contiguous() for tensor in (dy, y))
-                return _backward(*turned, -1).movedim(-1, dim).contiguous()
+                turned = _backward(dy.movedim(dim, -1).contiguous(), y.movedim(dim, -1).contiguous(), -1)
+                return turned.movedim(-1, dim).contiguous()
             _columns_backward[grid](dy, y, dx, n, inner, **blocks, num_warps=warps)
             launches["softmax_triton.columns_backward"] += 1
         elif _is_split(view):

@@ -18,7 +18,7 @@ class Settings:
     split_block: int = 4096
     split_warps: int = 8
     split_bytes: int = 12 << 20
-    """Bytes of a batch of split rows: what the first kernel reads, the second finds in L2. 44 % where 24 MiB give 23."""
+    """Bytes of a batch of split rows: what the first kernel reads, the second finds in L2. 44 %; 24 MiB: 23."""
     column_elements: int = 16384
     """Largest block of columns held in one program's registers."""
     few_columns: int = 64
