@@ -39,14 +39,24 @@ def command_line(
     for node in nodes:
         line += ["--dev-bind-try", str(node), str(node)]
     line += _shared(readable)
-    # Started by root, the process is root's to the kernel under any uid of the namespace: it could write
-    # /proc/sys/kernel/core_pattern, which names a program that the machine's real root runs.
-    line += ["--remount-ro", "/proc"]
+    line += [word for path in _kernel_settings() for word in ("--ro-bind", path, path)]
     # Both are tmpfs of bwrap's own without a size: left writable they would hold as much as the machine does.
     line += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", PRIVATE]
     if seccomp_fd is not None:
         line += ["--seccomp", str(seccomp_fd)]
     return [*line, "--", *command]
+
+
+def _kernel_settings() -> list[str]:
+    """What of /proc is the kernel's and can be written, to be covered read-only.
+
+    Started by root, the process is root's to the kernel under any uid of the namespace: it could write
+    /proc/sys/kernel/core_pattern, which names a program that the machine's real root runs. The processes' own files
+    stay writable: CUDA names its threads through /proc/self/task/TID/comm, and cuInit fails with 304 where all of
+    /proc is read-only (H100, driver 580).
+    """
+    entries = (path for path in Path("/proc").iterdir() if not path.name.isdigit() and not path.is_symlink())
+    return sorted(str(path) for path in entries if path.is_dir() or path.stat().st_mode & 0o222)
 
 
 def _shared(paths: Iterable[Path]) -> list[str]:

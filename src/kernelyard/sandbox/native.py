@@ -52,9 +52,14 @@ def plan(private: Path, readable: Sequence[Path], nodes: Sequence[Path], seccomp
 
 
 def _grants(private: Path, readable: Iterable[Path], nodes: Iterable[Path]) -> list[tuple[str, int]]:
-    """Landlock's allow-list. /proc for reading only: other users' files there stay shut by their permissions, and
-    Landlock itself denies the memory and the environment of processes outside."""
-    grants = [(str(path), landlock.READ) for path in (*readable, Path("/proc"), Path("/sys"))]
+    """Landlock's allow-list.
+
+    /proc also for writing, because CUDA names its threads by writing /proc/self/task/TID/comm and cuInit fails with
+    304 where it cannot (H100, driver 580). What is not the process's own there stays shut by its permissions, and
+    Landlock itself denies the memory and the environment of processes outside.
+    """
+    grants = [(str(path), landlock.READ) for path in (*readable, Path("/sys"))]
+    grants.append(("/proc", landlock.READ | landlock.WRITE))
     grants += [(path, landlock.DEVICE) for path in _PLAIN_DEVICES]
     grants += [(str(node), landlock.DEVICE | landlock.LIST) for node in nodes]
     grants += [(path, landlock.LIST) for path in ("/dev", str(IMPORT_ROOT))]
