@@ -1,11 +1,12 @@
 """Kernels of a .cu as callables that launch on torch's current stream."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import torch
 from cuda.bindings import driver
-from cuda.core import LaunchConfig, ObjectCode, Stream, launch
+from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 
 from kernelyard.kernels.counters import launches
 from kernelyard.kernels.nvrtc import Defines, cubin
@@ -13,6 +14,13 @@ from kernelyard.kernels.nvrtc import Defines, cubin
 _kernels: dict[tuple[Any, ...], Any] = {}
 _streams: dict[int, Stream] = {}
 _PORTABLE_CLUSTER = 8
+
+
+class _Thread(threading.local):
+    bound = False
+
+
+_thread = _Thread()
 
 
 def architecture(device: torch.device) -> str:
@@ -54,6 +62,10 @@ class Launcher:
         if config is None:
             config = self.configs[grid] = LaunchConfig(grid=grid, **self.shape)
         index = self.device_index
+        if not _thread.bound:
+            # A thread of autograd may not have used its device yet, and the driver launches only into a bound context.
+            Device(torch._C._cuda_getDevice()).set_current()
+            _thread.bound = True
         if index == torch._C._cuda_getDevice():
             launch(_current_stream(index), config, self.kernel, *arguments)
         else:

@@ -9,6 +9,23 @@ constexpr int COLS = BX * VEC;
 constexpr int WARPS = BX * BY / WARP;
 constexpr int STEP = BY * ITEMS;
 
+// How parts of a column add up: two of them, and those of LANES lanes that lie STRIDE apart.
+struct Softmax {
+  static __device__ float2 nothing() { return {-INF, 0.f}; }
+  static __device__ float2 add(float2 a, float2 b) { return combine(a, b); }
+  template <int LANES, int STRIDE> static __device__ float2 over(float2 part) {
+    const float max = max_over<LANES, STRIDE>(part.x);
+    return {max, sum_over<LANES, STRIDE>(part.y * exp_below(part.x, finite(max)))};
+  }
+};
+struct Sum {
+  static __device__ float2 nothing() { return {0.f, 0.f}; }
+  static __device__ float2 add(float2 a, float2 b) { return {a.x + b.x, 0.f}; }
+  template <int LANES, int STRIDE> static __device__ float2 over(float2 part) {
+    return {sum_over<LANES, STRIDE>(part.x), 0.f};
+  }
+};
+
 // This thread's VEC columns and every BY-th row of them, ITEMS at a time.
 struct Columns {
   int tx = threadIdx.x % BX, ty = threadIdx.x / BX;
@@ -28,40 +45,37 @@ struct Columns {
   // Where the part of a chunk lies for this thread's column j.
   __device__ Index part(Index chunk, int j) const { return (outer * gridDim.y + chunk) * inner + column + j; }
 
-  // Adds up the parts of the BY threads of each column and gives every thread its own columns' totals.
-  template <typename Combine> __device__ void meet(float2 (&parts)[VEC], Combine add) const {
-    __shared__ float2 s_parts[WARPS][COLS];
+  // Adds up the parts of the BY threads of each column and gives every thread its own columns' totals: within a warp,
+  // then over the warps, neighbouring lanes to a column.
+  template <typename How> __device__ void meet(float2 (&parts)[VEC]) const {
+    constexpr int SHARE = BX * BY < COLS ? 1 : BX * BY / COLS, LANES = SHARE < WARP ? SHARE : WARP;
+    __shared__ float2 s_parts[WARPS][COLS + 1];
 #pragma unroll
-    for (int offset = BX; offset < WARP; offset *= 2) {
-#pragma unroll
-      for (int j = 0; j < VEC; ++j) {
-        const float2 other = {__shfl_xor_sync(0xffffffffu, parts[j].x, offset),
-                              __shfl_xor_sync(0xffffffffu, parts[j].y, offset)};
-        parts[j] = add(parts[j], other);
-      }
-    }
-    if (threadIdx.x % WARP < BX) {
-#pragma unroll
-      for (int j = 0; j < VEC; ++j) s_parts[threadIdx.x / WARP][tx * VEC + j] = parts[j];
+    for (int j = 0; j < VEC; ++j) {
+      parts[j] = How::template over<WARP / BX, BX>(parts[j]);
+      if (threadIdx.x % WARP < BX) s_parts[threadIdx.x / WARP][tx * VEC + j] = parts[j];
     }
     __syncthreads();
-    for (int column = threadIdx.x; column < COLS; column += BX * BY) {
-      float2 total = s_parts[0][column];
-      for (int warp = 1; warp < WARPS; ++warp) total = add(total, s_parts[warp][column]);
-      s_parts[0][column] = total;
+    const int lane = threadIdx.x % LANES;
+    for (int group = 0; group < COLS; group += BX * BY / LANES) {
+      const int column = group + threadIdx.x / LANES;
+      float2 total = How::nothing();
+      for (int warp = lane; column < COLS && warp < WARPS; warp += LANES) total = How::add(total, s_parts[warp][column]);
+      total = How::template over<LANES, 1>(total);
+      __syncwarp();
+      if (column < COLS && lane == 0) s_parts[0][column] = total;
     }
     __syncthreads();
 #pragma unroll
     for (int j = 0; j < VEC; ++j) parts[j] = s_parts[0][tx * VEC + j];
   }
 
-  // The same for the parts that the chunks of each column left in device memory.
-  template <typename Combine> __device__ void gather(const float2* g_parts, float2 (&parts)[VEC], Combine add) const {
+  // What the chunks of each column left in device memory, shared out over the BY threads.
+  template <typename How> __device__ void gather(const float2* g_parts, float2 (&parts)[VEC]) const {
     for (Index chunk = ty; live && chunk < gridDim.y; chunk += BY) {
 #pragma unroll
-      for (int j = 0; j < VEC; ++j) parts[j] = add(parts[j], g_parts[part(chunk, j)]);
+      for (int j = 0; j < VEC; ++j) parts[j] = How::add(parts[j], g_parts[part(chunk, j)]);
     }
-    meet(parts, add);
   }
   __device__ void leave(float2* g_parts, const float2 (&parts)[VEC]) const {
     if (live && ty == 0) {
@@ -71,11 +85,14 @@ struct Columns {
   }
 };
 
-__device__ inline float2 add_first(float2 a, float2 b) { return {a.x + b.x, 0.f}; }
-
 __device__ inline void fill(float2 (&parts)[VEC], float2 value) {
 #pragma unroll
   for (int j = 0; j < VEC; ++j) parts[j] = value;
+}
+
+__device__ inline void invert(float2 (&parts)[VEC]) {
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) parts[j] = {finite(parts[j].x), 1.f / parts[j].y};
 }
 
 __device__ inline void take_step(const Columns& at, Index first, const Chunk (&r_x)[ITEMS], float2 (&parts)[VEC]) {
@@ -88,10 +105,11 @@ __device__ inline void take_step(const Columns& at, Index first, const Chunk (&r
   }
 }
 
+// `parts` are (maximum, 1 / sum) here.
 __device__ inline void write_softmax(Scalar* to, const Chunk& x, const float2 (&parts)[VEC]) {
   float values[VEC];
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) values[j] = exp_below(x[j], finite(parts[j].x)) * (1.f / parts[j].y);
+  for (int j = 0; j < VEC; ++j) values[j] = exp_below(x[j], parts[j].x) * parts[j].y;
   Chunk chunk;
   chunk.pack(values);
   chunk.store(to);
@@ -117,7 +135,8 @@ columns_forward(const Scalar* gx, Scalar* gy, Index length, Index inner) {
   float2 parts[VEC];
   fill(parts, {-INF, 0.f});
   take_step(at, 0, r_x, parts);
-  at.meet(parts, combine);
+  at.meet<Softmax>(parts);
+  invert(parts);
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (at.holds(0, i)) write_softmax(gy + at.at(0, i), r_x[i], parts);
@@ -144,7 +163,7 @@ columns_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index length,
       for (int j = 0; j < VEC; ++j) dots[j].x += r_dy[i][j] * r_y[i][j];
     }
   }
-  at.meet(dots, add_first);
+  at.meet<Sum>(dots);
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (at.holds(0, i)) write_gradient(gdx + at.at(0, i), r_dy[i], r_y[i], dots);
@@ -161,11 +180,11 @@ columns_part_forward(const Scalar* gx, float2* g_parts, Index length, Index inne
     Chunk r_x[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      if (at.holds(first, i)) r_x[i].load_kept(gx + at.at(first, i));
+      if (at.holds(first, i)) r_x[i].load(gx + at.at(first, i));
     }
     take_step(at, first, r_x, parts);
   }
-  at.meet(parts, combine);
+  at.meet<Softmax>(parts);
   at.leave(g_parts, parts);
 }
 
@@ -174,7 +193,9 @@ columns_write_forward(const Scalar* gx, Scalar* gy, const float2* g_parts, Index
   const Columns at(length, inner);
   float2 parts[VEC];
   fill(parts, {-INF, 0.f});
-  at.gather(g_parts, parts, combine);
+  at.gather<Softmax>(g_parts, parts);
+  at.meet<Softmax>(parts);
+  invert(parts);
   for (Index tile = tiles - 1; tile >= 0; --tile) {
     const Index first = (blockIdx.y * tiles + tile) * STEP;
     Chunk r_x[ITEMS];
@@ -200,14 +221,14 @@ columns_part_backward(const Scalar* gdy, const Scalar* gy, float2* g_parts, Inde
     for (int i = 0; i < ITEMS; ++i) {
       if (at.holds(first, i)) {
         Chunk dy, y;
-        dy.load_kept(gdy + at.at(first, i));
-        y.load_kept(gy + at.at(first, i));
+        dy.load(gdy + at.at(first, i));
+        y.load(gy + at.at(first, i));
 #pragma unroll
         for (int j = 0; j < VEC; ++j) dots[j].x += dy[j] * y[j];
       }
     }
   }
-  at.meet(dots, add_first);
+  at.meet<Sum>(dots);
   at.leave(g_parts, dots);
 }
 
@@ -217,7 +238,8 @@ columns_write_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, const f
   const Columns at(length, inner);
   float2 dots[VEC];
   fill(dots, {0.f, 0.f});
-  at.gather(g_parts, dots, add_first);
+  at.gather<Sum>(g_parts, dots);
+  at.meet<Sum>(dots);
   for (Index tile = tiles - 1; tile >= 0; --tile) {
     const Index first = (blockIdx.y * tiles + tile) * STEP;
 #pragma unroll

@@ -26,17 +26,20 @@ __device__ inline float exp_below(float value, float max) { return exp2_fast((va
 // A maximum to subtract: minus infinity, of nothing or of masked elements only, would make NaN of their zeros.
 __device__ inline float finite(float max) { return max == -INF ? 0.f : max; }
 
-template <int LANES> __device__ float max_over(float value) {
+// Over LANES lanes that lie STRIDE apart.
+template <int LANES, int STRIDE = 1> __device__ float max_over(float value) {
 #pragma unroll
-  for (int offset = LANES / 2; offset > 0; offset /= 2) {
+  for (int offset = LANES / 2 * STRIDE; offset >= STRIDE; offset /= 2) {
     value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
   }
   return value;
 }
 
-template <int LANES> __device__ float sum_over(float value) {
+template <int LANES, int STRIDE = 1> __device__ float sum_over(float value) {
 #pragma unroll
-  for (int offset = LANES / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  for (int offset = LANES / 2 * STRIDE; offset >= STRIDE; offset /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, offset);
+  }
   return value;
 }
 

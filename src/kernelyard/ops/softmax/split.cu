@@ -21,7 +21,7 @@ split_part_forward(const Scalar* gx, float2* g_parts, Index length, Index pitch,
     Chunk r_x[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      if (span.touches(i)) r_x[i].load_kept(gx + span.first(i));
+      if (span.touches(i)) r_x[i].load(gx + span.first(i));
     }
     float values[VEC];
 #pragma unroll
@@ -77,8 +77,8 @@ split_part_backward(const Scalar* gdy, const Scalar* gy, float* g_parts, Index l
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       if (span.touches(i)) {
-        r_dy[i].load_kept(gdy + span.first(i));
-        r_y[i].load_kept(gy + span.first(i));
+        r_dy[i].load(gdy + span.first(i));
+        r_y[i].load(gy + span.first(i));
       }
     }
     float dy[VEC], y[VEC];
