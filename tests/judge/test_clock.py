@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelyard.core.operator import Cost
-from kernelyard.judge.clock import Clock
+from kernelyard.judge.clock import Clock, Side
 from kernelyard.judge.floor import Ceilings, datasheet_gbps, floor
 from kernelyard.judge.statistics import median, paired_ratio
 
@@ -40,8 +40,7 @@ def _clock(device: torch.device, event: float, host: float, outside: float) -> C
     """Eight rounds: the baseline takes 10 ms, its host clock 10.2, its requests 11 a call."""
     clock = Clock(device)
     for _ in range(8):
-        clock.add("baseline", [(10.0, 10.2)], 0.011)
-        clock.add("solution", [(event, host)], outside / 1e3)
+        clock.add(Side.of([(10.0, 10.2)], 0.011), Side.of([(event, host)], outside / 1e3))
     return clock
 
 
@@ -56,9 +55,22 @@ def _clock(device: torch.device, event: float, host: float, outside: float) -> C
     ],
     ids=["honest", "patched clock", "honest on a GPU", "side stream", "both clocks patched"],
 )
-def test_hidden_work_is_flagged(device: torch.device, event: float, host: float, outside: float, flag: str) -> None:
-    found = _clock(device, event, host, outside).lie()
-    assert (found.name if found else None) == flag
+def test_rounds_with_hidden_work_do_not_count(
+    device: torch.device, event: float, host: float, outside: float, flag: str | None
+) -> None:
+    clock = _clock(device, event, host, outside)
+    assert len(clock.counted()) == (8 if flag is None else 0)
+    if flag is not None:
+        assert clock.doubt().name == flag
+        assert "in 8 of 8 rounds" in clock.doubt().evidence
+
+
+def test_a_disturbed_round_is_left_out_and_the_honest_ones_count() -> None:
+    clock = _clock(CPU, 5.0, 5.0, 6.0)
+    clock.add(Side.of([(10.0, 10.2)], 0.011), Side.of([(1.0, 1.0)], 0.090))
+    assert len(clock.counted()) == 8
+    assert clock.medians() == [(10.0, 5.0)] * 8
+    assert clock.timing(1).samples_ms == (5.0,) * 8
 
 
 def test_the_floor_is_the_larger_term() -> None:

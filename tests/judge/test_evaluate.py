@@ -56,7 +56,7 @@ def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -
     verdict = judge(ROOT / "examples/judge/correct.py", device, plan=plan)
     assert verdict.status is Status.PASSED, verdict.message
     assert verdict.trials == plan.trials
-    assert verdict.timed_outputs_checked == plan.rounds
+    assert verdict.timed_outputs_checked >= plan.rounds
     assert verdict.time is not None and verdict.baseline is not None and verdict.floor is not None
     assert len(verdict.time.samples_ms) == len(verdict.baseline.samples_ms) == (plan.rounds - 1) * plan.calls
     assert verdict.speedup_low is not None and verdict.speedup is not None and verdict.speedup_high is not None

@@ -2,10 +2,13 @@
 
 A worker reports device and host times from inside the candidate's process, where a candidate can patch the clock. The
 judge holds them against its own clock around the whole request. The baseline went through the same protocol with
-nothing to hide, so what its requests took beyond its own account is what the protocol costs.
+nothing to hide, so what its requests took beyond its own account is what the protocol costs. A round in which the
+solution took more than that beyond its account does not count: something disturbed it, or work was hidden in it. Either
+way what is left are rounds whose times can be believed; too few of them, and the solution is refused.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -13,53 +16,74 @@ from kernelyard.core.verdict import Flag, Timing
 from kernelyard.judge.statistics import median
 from kernelyard.judge.timing import timer_of
 
-# A difference must be larger than this to count: scheduling noise of a loaded machine, in ms a call.
+# What must pass unaccounted, in ms a call, before a round is doubted: scheduling noise of a loaded machine.
 NOISE_MS = 2.0
-# And larger than this share of the time in question.
+# And what share of the time in question.
 NOISE_SHARE = 0.5
 # Work that outlives the call on the device: event time ends before the device is idle. Launch jitter is microseconds.
 UNJOINED_MS = 0.1
 UNJOINED_SHARE = 0.25
 
+Samples = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of one round, in ms a call: by device events, by the host's clock, by the judge's around the request."""
+
+    events: tuple[float, ...]
+    event: float
+    host: float
+    outside: float
+
+    @classmethod
+    def of(cls, samples: Samples, run_seconds: float) -> "Side":
+        events = tuple(event for event, _ in samples)
+        return cls(events, median(events), median([host for _, host in samples]), 1e3 * run_seconds / len(samples))
+
 
 class Clock:
-    """Samples of the rounds, by side (`baseline`, `solution`)."""
+    """Rounds of baseline and solution, and which of them count."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.event: dict[str, list[list[float]]] = {"baseline": [], "solution": []}
-        self.host: dict[str, list[float]] = {"baseline": [], "solution": []}
-        self.outside: dict[str, list[float]] = {"baseline": [], "solution": []}
+        self.rounds: list[tuple[Side, Side]] = []
 
-    def add(self, side: str, samples: Sequence[tuple[float, float]], run_seconds: float) -> None:
-        """One round of one side: its (event, host) samples in ms and the judge's seconds for the request."""
-        self.event[side].append([event for event, _ in samples])
-        self.host[side].append(median([host for _, host in samples]))
-        self.outside[side].append(1e3 * run_seconds / len(samples))
+    def add(self, baseline: Side, solution: Side) -> None:
+        self.rounds.append((baseline, solution))
 
-    def timing(self, side: str) -> Timing:
-        samples = tuple(sample for round_samples in self.event[side] for sample in round_samples)
+    def counted(self) -> list[tuple[Side, Side]]:
+        """The rounds in which the solution accounts for the time that passed."""
+        return [pair for pair in self.rounds if not any(excess > allowed for _, excess, allowed in self._excess(pair))]
+
+    def timing(self, side: int) -> Timing:
+        """All samples of the counted rounds; `side` is 0 for the baseline and 1 for the solution."""
+        samples = tuple(sample for pair in self.counted() for sample in pair[side].events)
         return Timing(samples_ms=samples, timer=timer_of(self.device), cache="cold")
 
-    def round_medians(self) -> list[tuple[float, float]]:
-        """(baseline, solution) of every round."""
-        return [(median(b), median(s)) for b, s in zip(self.event["baseline"], self.event["solution"], strict=True)]
+    def medians(self) -> list[tuple[float, float]]:
+        """(baseline, solution) of every counted round."""
+        return [(baseline.event, solution.event) for baseline, solution in self.counted()]
 
-    def lie(self) -> Flag | None:
-        """The flag that the solution's times earn when they leave out work that was done; None when they do not."""
-        claimed = {side: median([median(samples) for samples in self.event[side]]) for side in self.event}
-        for name, account, noise, share in (
-            ("clock_mismatch", self.outside, NOISE_MS, NOISE_SHARE),
-            ("unjoined_work", self.host, UNJOINED_MS, UNJOINED_SHARE),
-        ):
-            if name == "unjoined_work" and self.device.type == "cpu":
-                continue
-            overhead = {side: median(account[side]) - claimed[side] for side in account}
-            hidden = overhead["solution"] - max(overhead["baseline"], 0.0)
-            if hidden > max(noise, share * max(claimed.values())):
-                return Flag(
-                    name=name,
-                    evidence=f"claims {claimed['solution']:.4g} ms a call, but {hidden:.4g} ms a call more passed "
-                    f"than the protocol costs the baseline",
-                )
-        return None
+    def doubt(self) -> Flag:
+        """What speaks against the rounds that do not count; asked for where too few do."""
+        excesses = [excess for pair in self.rounds for excess in self._excess(pair)]
+        name, excess, allowed = max(excesses, key=lambda entry: entry[1] - entry[2])
+        counted = len(self.counted())
+        evidence = (
+            f"in {len(self.rounds) - counted} of {len(self.rounds)} rounds more time passed than the solution accounts "
+            f"for: up to {excess:.4g} ms a call beyond what the protocol costs the baseline, {allowed:.4g} ms allowed"
+        )
+        return Flag(name=name, evidence=evidence)
+
+    def _excess(self, pair: tuple[Side, Side]) -> list[tuple[str, float, float]]:
+        """(name of the flag, ms a call that the solution does not account for, ms allowed) by each outer clock."""
+        solution = pair[1]
+        usual = max(median([baseline.outside - baseline.event for baseline, _ in self.rounds]), 0.0)
+        scale = max(solution.event, median([baseline.event for baseline, _ in self.rounds]))
+        found = [("clock_mismatch", solution.outside - solution.event - usual, max(NOISE_MS, NOISE_SHARE * scale))]
+        if self.device.type != "cpu":
+            usual = max(median([baseline.host - baseline.event for baseline, _ in self.rounds]), 0.0)
+            hidden = solution.host - solution.event - usual
+            found.append(("unjoined_work", hidden, max(UNJOINED_MS, UNJOINED_SHARE * scale)))
+        return found

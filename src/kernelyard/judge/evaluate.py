@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -10,7 +11,7 @@ from kernelyard.core.environment import describe
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, SandboxRecord, Status, Timing, Verdict
-from kernelyard.judge.clock import Clock
+from kernelyard.judge.clock import Clock, Side
 from kernelyard.judge.exam import Exam, InvalidProblem, Mark, Question
 from kernelyard.judge.floor import floor, measure_ceilings
 from kernelyard.judge.statistics import paired_ratio
@@ -26,6 +27,8 @@ class Plan:
     """Fresh inputs checked before anything is timed. A cached first answer fails the second."""
     rounds: int = 9
     """Paired rounds of baseline and solution; the first is a warm-up. Eight ratios give an interval worth its name."""
+    patience: int = 3
+    """Rounds tried for every round needed, before too many doubtful ones are held against the solution."""
     calls: int = 8
     """Calls a round, each on inputs of its own, as far as `round_bytes` reaches."""
     round_bytes: int = 256 << 20
@@ -233,33 +236,42 @@ def _time(
     """Paired rounds in random order on fresh inputs; one output of each round, chosen afterwards, is checked."""
     calls = max(1, min(plan.calls, plan.round_bytes // max(input_bytes, 1)))
     clock = Clock(candidate.device)
-    for i_round in range(plan.rounds):
-        on_phase(f"timing round {i_round + 1} of {plan.rounds}")
+    needed = plan.rounds - 1
+    for i_round in range(1 + needed * plan.patience):
+        on_phase(f"timing round {i_round + 1}, {len(clock.counted())} of {needed} done")
         sets = [exam.arguments() for _ in range(calls)]
+        sides: dict[Session, Side] = {}
         for session in random.sample([candidate, baseline], 2):
-            name = "solution" if session is candidate else "baseline"
-            try:
-                session.stage(sets)
-                samples = session.run(calls)
-            except Ended as end:
-                if session is baseline:
-                    raise _End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
-                raise
-            if i_round:
-                clock.add(name, samples, session.run_seconds)
+            sides[session] = _run(session, sets, faulted=session is candidate)
+        if i_round:
+            clock.add(sides[baseline], sides[candidate])
         chosen = random.randrange(calls)
         question = exam.question(sets[chosen])
         _accept(exam.mark(question, candidate.fetch(chosen, question.honest)), found)
         found.timed_outputs_checked += 1
         del question, sets
+        if len(clock.counted()) == needed:
+            break
+    else:
+        found.flags.append(clock.doubt())
+        raise _End(Status.REJECTED, f"{found.flags[-1].name}: {found.flags[-1].evidence}")
 
-    if flag := clock.lie():
-        found.flags.append(flag)
-        raise _End(Status.REJECTED, f"{flag.name}: {flag.evidence}")
-    found.baseline, found.time = clock.timing("baseline"), clock.timing("solution")
-    found.rounds = clock.round_medians()
+    found.baseline, found.time = clock.timing(0), clock.timing(1)
+    found.rounds = clock.medians()
     if found.floor and found.time.p50_ms < found.floor.impossible_ms:
         least = found.floor.impossible_ms
         evidence = f"{found.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
         found.flags.append(Flag(name="under_the_floor", evidence=evidence))
         raise _End(Status.REJECTED, f"under_the_floor: {evidence}")
+
+
+def _run(session: Session, sets: list[list[Any]], *, faulted: bool) -> Side:
+    """One side of a round. Only the solution's own failures are its fault."""
+    try:
+        session.stage(sets)
+        samples = session.run(len(sets))
+        return Side.of(samples, session.run_seconds)
+    except Ended as end:
+        if faulted:
+            raise
+        raise _End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
