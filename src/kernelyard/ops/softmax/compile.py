@@ -37,8 +37,12 @@ def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     key = (x.shape, x.stride(), x.dtype, x.device, x.requires_grad, torch.is_grad_enabled(), dim)
     if key in _TRACED:
         return _compiled(x, dim)
-    # One entry per shape is wanted here; the limit of 8 is meant for shapes that change by accident.
-    with torch._dynamo.config.patch(recompile_limit=4096, accumulated_recompile_limit=4096):
+    # One entry per shape is wanted here; the limit of 8 is meant for shapes that change by accident. Donated buffers
+    # would let the backward pass overwrite what a second one (retain_graph) needs.
+    with (
+        torch._dynamo.config.patch(recompile_limit=4096, accumulated_recompile_limit=4096),
+        torch._functorch.config.patch(donated_buffer=False),
+    ):
         result = _compiled(x, dim)
     _TRACED.add(key)
     return result
