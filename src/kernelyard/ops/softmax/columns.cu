@@ -112,7 +112,7 @@ __device__ inline void write_softmax(Scalar* to, const Chunk& x, const float2 (&
   for (int j = 0; j < VEC; ++j) values[j] = exp_below(x[j], parts[j].x) * parts[j].y;
   Chunk chunk;
   chunk.pack(values);
-  chunk.store(to);
+  chunk.store_streaming(to);
 }
 
 __device__ inline void write_gradient(Scalar* to, const Chunk& dy, const Chunk& y, const float2 (&dots)[VEC]) {
@@ -121,7 +121,7 @@ __device__ inline void write_gradient(Scalar* to, const Chunk& dy, const Chunk& 
   for (int j = 0; j < VEC; ++j) values[j] = y[j] * (dy[j] - dots[j].x);
   Chunk chunk;
   chunk.pack(values);
-  chunk.store(to);
+  chunk.store_streaming(to);
 }
 
 extern "C" __global__ void __launch_bounds__(BX * BY)
@@ -130,7 +130,7 @@ columns_forward(const Scalar* gx, Scalar* gy, Index length, Index inner) {
   Chunk r_x[ITEMS];
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    if (at.holds(0, i)) r_x[i].load(gx + at.at(0, i));
+    if (at.holds(0, i)) r_x[i].load_streaming(gx + at.at(0, i));
   }
   float2 parts[VEC];
   fill(parts, {-INF, 0.f});
@@ -150,8 +150,8 @@ columns_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index length,
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (at.holds(0, i)) {
-      r_dy[i].load(gdy + at.at(0, i));
-      r_y[i].load(gy + at.at(0, i));
+      r_dy[i].load_streaming(gdy + at.at(0, i));
+      r_y[i].load_streaming(gy + at.at(0, i));
     }
   }
   float2 dots[VEC];
@@ -201,7 +201,7 @@ columns_write_forward(const Scalar* gx, Scalar* gy, const float2* g_parts, Index
     Chunk r_x[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      if (at.holds(first, i)) r_x[i].load(gx + at.at(first, i));
+      if (at.holds(first, i)) r_x[i].load_streaming(gx + at.at(first, i));
     }
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
@@ -246,8 +246,8 @@ columns_write_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, const f
     for (int i = 0; i < ITEMS; ++i) {
       if (at.holds(first, i)) {
         Chunk dy, y;
-        dy.load(gdy + at.at(first, i));
-        y.load(gy + at.at(first, i));
+        dy.load_streaming(gdy + at.at(first, i));
+        y.load_streaming(gy + at.at(first, i));
         write_gradient(gdx + at.at(first, i), dy, y, dots);
       }
     }

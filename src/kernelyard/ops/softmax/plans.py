@@ -225,7 +225,7 @@ def columns(limits: Limits, outer: int, length: int, inner: int, size: int, alig
         along = threads // across
         # Eight columns of 16 bits to a thread leave no registers for 1024 threads.
         if length <= along * most and threads * vec <= 4096:
-            along = min(along, max(32 // across, _power_above(-(-length // 2))))
+            along = min(along, max(32 // across, _power_above(-(-length // most))))
             return ColumnPlan(vec, across, along, -(-length // along))
     across = max(1, min(32, wide, 64 // (vec * size)))
     along, items = 512 // across, most // 2

@@ -11,6 +11,7 @@ from kernelyard.kernels.layout import Rows, along
 from kernelyard.ops.softmax.derivative import dtype_refusal, registered
 from kernelyard.ops.softmax.triton_settings import SETTINGS, column_blocks, row_blocks, split_blocks
 
+# Loop bounds are constants, because the interpreter of Triton 3.6 cannot read one from an argument under NumPy 2.4.
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 
 
@@ -55,55 +56,53 @@ def _rows_backward(p_dy, p_y, p_dx, M, N, ROWS: tl.constexpr, BLOCK: tl.constexp
 
 
 @triton.jit
-def _long_forward(p_x, p_y, N, pitch, BLOCK: tl.constexpr):
+def _long_forward(p_x, p_y, N, pitch, BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
     i_row = tl.program_id(0).to(tl.int64)
     p_x += i_row * pitch
     p_y += i_row * N
     o_n = tl.arange(0, BLOCK)
     b_m = tl.full([BLOCK], LOWEST, tl.float32)
     b_s = tl.zeros([BLOCK], tl.float32)
-    blocks = tl.cdiv(N, BLOCK)
-    for i in range(blocks):
+    for i in range(BLOCKS):
         o = i * BLOCK + o_n
         b_x = tl.load(p_x + o, mask=o < N, other=float("-inf"), eviction_policy="evict_last")
         b_m, b_s = _take(b_m, b_s, b_x.to(tl.float32))
     top = tl.max(b_m, 0)
     total = tl.sum(b_s * tl.exp(b_m - top), 0)
     # Backwards: what was read last is still in L2.
-    for i in range(blocks):
-        o = (blocks - 1 - i) * BLOCK + o_n
+    for i in range(BLOCKS):
+        o = (BLOCKS - 1 - i) * BLOCK + o_n
         b_x = tl.load(p_x + o, mask=o < N, other=float("-inf"), eviction_policy="evict_first").to(tl.float32)
         tl.store(p_y + o, (tl.exp(b_x - top) / total).to(p_y.dtype.element_ty), mask=o < N)
 
 
 @triton.jit
-def _long_backward(p_dy, p_y, p_dx, N, BLOCK: tl.constexpr):
+def _long_backward(p_dy, p_y, p_dx, N, BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
     i_row = tl.program_id(0).to(tl.int64) * N
     p_dy += i_row
     p_y += i_row
     p_dx += i_row
     o_n = tl.arange(0, BLOCK)
     b_dot = tl.zeros([BLOCK], tl.float32)
-    blocks = tl.cdiv(N, BLOCK)
-    for i in range(blocks):
+    for i in range(BLOCKS):
         o = i * BLOCK + o_n
         b_dy = tl.load(p_dy + o, mask=o < N, other=0, eviction_policy="evict_last").to(tl.float32)
         b_dot += b_dy * tl.load(p_y + o, mask=o < N, other=0, eviction_policy="evict_last").to(tl.float32)
     dot = tl.sum(b_dot, 0)
-    for i in range(blocks):
-        o = (blocks - 1 - i) * BLOCK + o_n
+    for i in range(BLOCKS):
+        o = (BLOCKS - 1 - i) * BLOCK + o_n
         b_dy = tl.load(p_dy + o, mask=o < N, other=0, eviction_policy="evict_first").to(tl.float32)
         b_y = tl.load(p_y + o, mask=o < N, other=0, eviction_policy="evict_first").to(tl.float32)
         tl.store(p_dx + o, (b_y * (b_dy - dot)).to(p_dx.dtype.element_ty), mask=o < N)
 
 
 @triton.jit
-def _split_forward_part(p_x, p_m, p_s, N, pitch, tiles, BLOCK: tl.constexpr):
+def _split_forward_part(p_x, p_m, p_s, N, pitch, TILES: tl.constexpr, BLOCK: tl.constexpr):
     i_chunk, i_row = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     b_m = tl.full([BLOCK], LOWEST, tl.float32)
     b_s = tl.zeros([BLOCK], tl.float32)
-    for i in range(tiles):
-        o = (i_chunk * tiles + i) * BLOCK + tl.arange(0, BLOCK)
+    for i in range(TILES):
+        o = (i_chunk * TILES + i) * BLOCK + tl.arange(0, BLOCK)
         b_x = tl.load(p_x + i_row * pitch + o, mask=o < N, other=float("-inf"), eviction_policy="evict_last")
         b_m, b_s = _take(b_m, b_s, b_x.to(tl.float32))
     top = tl.max(b_m, 0)
@@ -113,7 +112,7 @@ def _split_forward_part(p_x, p_m, p_s, N, pitch, tiles, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _split_forward_write(p_x, p_y, p_m, p_s, N, pitch, tiles, CHUNKS: tl.constexpr, BLOCK: tl.constexpr):
+def _split_forward_write(p_x, p_y, p_m, p_s, N, pitch, TILES: tl.constexpr, CHUNKS: tl.constexpr, BLOCK: tl.constexpr):
     chunks = tl.num_programs(0)
     i_chunk, i_row = (chunks - 1 - tl.program_id(0)).to(tl.int64), tl.program_id(1).to(tl.int64)
     o_part = tl.arange(0, CHUNKS)
@@ -121,19 +120,19 @@ def _split_forward_write(p_x, p_y, p_m, p_s, N, pitch, tiles, CHUNKS: tl.constex
     b_s = tl.load(p_s + i_row * chunks + o_part, mask=o_part < chunks, other=0)
     top = tl.max(b_m, 0)
     total = tl.sum(b_s * tl.exp(b_m - top), 0)
-    for i in range(tiles):
-        o = (i_chunk * tiles + tiles - 1 - i) * BLOCK + tl.arange(0, BLOCK)
+    for i in range(TILES):
+        o = (i_chunk * TILES + TILES - 1 - i) * BLOCK + tl.arange(0, BLOCK)
         b_x = tl.load(p_x + i_row * pitch + o, mask=o < N, other=float("-inf"), eviction_policy="evict_first")
         b_y = tl.exp(b_x.to(tl.float32) - top) / total
         tl.store(p_y + i_row * N + o, b_y.to(p_y.dtype.element_ty), mask=o < N)
 
 
 @triton.jit
-def _split_backward_part(p_dy, p_y, p_dot, N, tiles, BLOCK: tl.constexpr):
+def _split_backward_part(p_dy, p_y, p_dot, N, TILES: tl.constexpr, BLOCK: tl.constexpr):
     i_chunk, i_row = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     b_dot = tl.zeros([BLOCK], tl.float32)
-    for i in range(tiles):
-        o_n = (i_chunk * tiles + i) * BLOCK + tl.arange(0, BLOCK)
+    for i in range(TILES):
+        o_n = (i_chunk * TILES + i) * BLOCK + tl.arange(0, BLOCK)
         o = i_row * N + o_n
         b_dy = tl.load(p_dy + o, mask=o_n < N, other=0, eviction_policy="evict_last").to(tl.float32)
         b_dot += b_dy * tl.load(p_y + o, mask=o_n < N, other=0, eviction_policy="evict_last").to(tl.float32)
@@ -141,13 +140,13 @@ def _split_backward_part(p_dy, p_y, p_dot, N, tiles, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _split_backward_write(p_dy, p_y, p_dx, p_dot, N, tiles, CHUNKS: tl.constexpr, BLOCK: tl.constexpr):
+def _split_backward_write(p_dy, p_y, p_dx, p_dot, N, TILES: tl.constexpr, CHUNKS: tl.constexpr, BLOCK: tl.constexpr):
     chunks = tl.num_programs(0)
     i_chunk, i_row = (chunks - 1 - tl.program_id(0)).to(tl.int64), tl.program_id(1).to(tl.int64)
     o_part = tl.arange(0, CHUNKS)
     dot = tl.sum(tl.load(p_dot + i_row * chunks + o_part, mask=o_part < chunks, other=0), 0)
-    for i in range(tiles):
-        o_n = (i_chunk * tiles + tiles - 1 - i) * BLOCK + tl.arange(0, BLOCK)
+    for i in range(TILES):
+        o_n = (i_chunk * TILES + TILES - 1 - i) * BLOCK + tl.arange(0, BLOCK)
         o = i_row * N + o_n
         b_dy = tl.load(p_dy + o, mask=o_n < N, other=0, eviction_policy="evict_first").to(tl.float32)
         b_y = tl.load(p_y + o, mask=o_n < N, other=0, eviction_policy="evict_first").to(tl.float32)
@@ -164,7 +163,9 @@ def _column_offsets(N, K, BLOCK_K: tl.constexpr):
 
 
 @triton.jit
-def _columns_forward(p_x, p_y, N, K, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, HELD: tl.constexpr):
+def _columns_forward(
+    p_x, p_y, N, K, STEPS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, HELD: tl.constexpr
+):
     o_0, m_k = _column_offsets(N, K, BLOCK_K)
     o_n = tl.arange(0, BLOCK_N)[:, None].to(tl.int64)
     if HELD:
@@ -175,12 +176,12 @@ def _columns_forward(p_x, p_y, N, K, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexp
     else:
         b_m = tl.full([BLOCK_N, BLOCK_K], LOWEST, tl.float32)
         b_s = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
-        for i in range(0, N, BLOCK_N):
+        for i in range(0, STEPS * BLOCK_N, BLOCK_N):
             b_x = tl.load(p_x + o_0 + (i + o_n) * K, mask=(i + o_n < N) & m_k, other=float("-inf"))
             b_m, b_s = _take(b_m, b_s, b_x.to(tl.float32))
         b_top = tl.max(b_m, 0)[None, :]
         b_total = tl.sum(b_s * tl.exp(b_m - b_top), 0)[None, :]
-        for i in range(0, N, BLOCK_N):
+        for i in range(0, STEPS * BLOCK_N, BLOCK_N):
             m = (i + o_n < N) & m_k
             b_x = tl.load(p_x + o_0 + (i + o_n) * K, mask=m, other=0).to(tl.float32)
             b_y = tl.exp(b_x - b_top) / b_total
@@ -188,7 +189,9 @@ def _columns_forward(p_x, p_y, N, K, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexp
 
 
 @triton.jit
-def _columns_backward(p_dy, p_y, p_dx, N, K, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, HELD: tl.constexpr):
+def _columns_backward(
+    p_dy, p_y, p_dx, N, K, STEPS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, HELD: tl.constexpr
+):
     o_0, m_k = _column_offsets(N, K, BLOCK_K)
     o_n = tl.arange(0, BLOCK_N)[:, None].to(tl.int64)
     if HELD:
@@ -199,12 +202,12 @@ def _columns_backward(p_dy, p_y, p_dx, N, K, BLOCK_N: tl.constexpr, BLOCK_K: tl.
         tl.store(p_dx + o, _gradient(b_dy, b_y, 0).to(p_dx.dtype.element_ty), mask=m)
     else:
         b_dot = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
-        for i in range(0, N, BLOCK_N):
+        for i in range(0, STEPS * BLOCK_N, BLOCK_N):
             m = (i + o_n < N) & m_k
             b_dy = tl.load(p_dy + o_0 + (i + o_n) * K, mask=m, other=0).to(tl.float32)
             b_dot += b_dy * tl.load(p_y + o_0 + (i + o_n) * K, mask=m, other=0).to(tl.float32)
         b_total = tl.sum(b_dot, 0)[None, :]
-        for i in range(0, N, BLOCK_N):
+        for i in range(0, STEPS * BLOCK_N, BLOCK_N):
             m = (i + o_n < N) & m_k
             b_dy = tl.load(p_dy + o_0 + (i + o_n) * K, mask=m, other=0).to(tl.float32)
             b_y = tl.load(p_y + o_0 + (i + o_n) * K, mask=m, other=0).to(tl.float32)
@@ -233,12 +236,20 @@ def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
                 pair = (chunks, min(batch, outer - first))
                 p_x, p_y = x_rows[first:], y_rows[first:]
                 sizes = {"BLOCK": SETTINGS.split_block, "num_warps": SETTINGS.split_warps}
-                _split_forward_part[pair](p_x, parts[0], parts[1], n, pitch, tiles, **sizes)
+                _split_forward_part[pair](p_x, parts[0], parts[1], n, pitch, TILES=tiles, **sizes)
                 sizes["CHUNKS"] = triton.next_power_of_2(chunks)
-                _split_forward_write[pair](p_x, p_y, parts[0], parts[1], n, pitch, tiles, **sizes)
+                _split_forward_write[pair](p_x, p_y, parts[0], parts[1], n, pitch, TILES=tiles, **sizes)
                 launches["softmax_triton.split_forward"] += 2
         elif n > SETTINGS.row_elements:
-            _long_forward[(outer,)](data, y, n, pitch, BLOCK=SETTINGS.loop_block, num_warps=SETTINGS.loop_warps)
+            _long_forward[(outer,)](
+                data,
+                y,
+                n,
+                pitch,
+                BLOCKS=triton.cdiv(n, SETTINGS.loop_block),
+                BLOCK=SETTINGS.loop_block,
+                num_warps=SETTINGS.loop_warps,
+            )
             launches["softmax_triton.long_forward"] += 1
         else:
             blocks, warps = row_blocks(n)
@@ -271,12 +282,20 @@ def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
                 pair = (chunks, min(batch, outer - first))
                 p_dy, p_y, p_dx = dy_rows[first:], y_rows[first:], dx_rows[first:]
                 sizes = {"BLOCK": SETTINGS.split_block, "num_warps": SETTINGS.split_warps}
-                _split_backward_part[pair](p_dy, p_y, dots, n, tiles, **sizes)
+                _split_backward_part[pair](p_dy, p_y, dots, n, TILES=tiles, **sizes)
                 sizes["CHUNKS"] = triton.next_power_of_2(chunks)
-                _split_backward_write[pair](p_dy, p_y, p_dx, dots, n, tiles, **sizes)
+                _split_backward_write[pair](p_dy, p_y, p_dx, dots, n, TILES=tiles, **sizes)
                 launches["softmax_triton.split_backward"] += 2
         elif n > SETTINGS.row_elements:
-            _long_backward[(outer,)](dy, y, dx, n, BLOCK=SETTINGS.loop_block, num_warps=SETTINGS.loop_warps)
+            _long_backward[(outer,)](
+                dy,
+                y,
+                dx,
+                n,
+                BLOCKS=triton.cdiv(n, SETTINGS.loop_block),
+                BLOCK=SETTINGS.loop_block,
+                num_warps=SETTINGS.loop_warps,
+            )
             launches["softmax_triton.long_backward"] += 1
         else:
             blocks, warps = row_blocks(n)

@@ -56,4 +56,5 @@ def column_blocks(n: int, inner: int) -> tuple[dict[str, int | bool], int]:
     held = power_above(n) * across <= SETTINGS.column_elements
     along = power_above(n) if held else max(1, SETTINGS.column_elements // 4 // across)
     warps = max(1, min(16, along * across // 1024))
-    return {"BLOCK_N": along, "BLOCK_K": across, "HELD": held}, warps
+    steps = -(-n // along)
+    return {"STEPS": steps, "BLOCK_N": along, "BLOCK_K": across, "HELD": held}, warps

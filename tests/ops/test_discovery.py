@@ -1,0 +1,49 @@
+"""The library finds its operators and backends by looking at its folders."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import kernelyard.ops as ops
+from kernelyard.core.errors import UsageError
+from kernelyard.core.operator import Backend
+
+
+def test_every_operator_has_its_definition_and_its_public_function() -> None:
+    assert ops.operator_names()
+    for name in ops.operator_names():
+        assert ops.definition(name).name == name
+        assert callable(getattr(ops, name))
+
+
+def test_backends_come_in_the_ladders_order() -> None:
+    assert ops.backends("softmax") == list(Backend)
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="unknown operator 'sofmax': did you mean 'softmax'"):
+        ops.definition("sofmax")
+    with pytest.raises(UsageError, match="unknown backend 'tritn': did you mean 'triton'"):
+        ops.backend_module("softmax", "tritn")
+    with pytest.raises(UsageError, match="unknown backend 'cuad': did you mean 'cuda'"):
+        ops.softmax(torch.zeros(3), backend="cuad")
+
+
+def test_source_files_hold_the_cuda_cpp() -> None:
+    names = [path.name for path in ops.source_files("softmax", Backend.CUDA)]
+    assert "cuda.py" in names
+    assert "softmax.cu" in names
+    assert [path.name for path in ops.source_files("softmax", "eager")] == ["eager.py"]
+
+
+def test_the_public_name_stays_a_function_when_a_backend_is_imported() -> None:
+    code = (
+        "import sys, kernelyard.ops as ops\n"
+        "assert 'triton' not in sys.modules and 'cuda.core' not in sys.modules, 'a compiler was imported'\n"
+        "from kernelyard.ops.softmax import triton\n"
+        "import torch\n"
+        "assert ops.softmax(torch.zeros(2)).tolist() == [0.5, 0.5]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
