@@ -43,9 +43,9 @@ def backend_module(name: str, backend: Backend | str) -> ModuleType:
 
 
 def source_files(name: str, backend: Backend | str) -> list[Path]:
-    """The files a backend is written in: its Python, and its CUDA C++ where it has any."""
+    """The files a backend is written in: its Python, and the CUDA C++ and headers where it has any."""
     module_file = Path(backend_module(name, backend).__file__ or "")
-    beside = sorted(module_file.parent.glob("*.cu")) if module_file.stem == Backend.CUDA.value else []
+    beside = sorted(module_file.parent.glob("*.cu*")) if module_file.stem == Backend.CUDA.value else []
     return [module_file, *beside]
 
 
