@@ -1,4 +1,4 @@
-"""Stops the clock that the worker reads, and takes its time.
+"""Stops the clocks that the worker reads, and takes its time.
 
 expect: rejected
 """
@@ -15,4 +15,5 @@ class ModelNew(nn.Module):
         time.sleep(0.03)
         y = torch.softmax(x, dim=-1)
         time.perf_counter_ns = lambda: begin + 1000
+        torch.cuda.Event.elapsed_time = lambda self, end: 0.001  # type: ignore[method-assign]
         return y

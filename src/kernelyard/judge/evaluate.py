@@ -183,6 +183,7 @@ def _examine(
 
 def _ask(exam: Exam, candidate: Session, question: Question, found: _Findings) -> Fetched:
     """One call on one question, held against what is expected."""
+    _make_room(exam.device)
     candidate.stage([question.arguments])
     candidate.run(1)
     fetched = candidate.fetch(0, question.honest)
@@ -268,6 +269,7 @@ def _time(
 def _run(session: Session, sets: list[list[Any]], *, faulted: bool) -> Side:
     """One side of a round. Only the solution's own failures are its fault."""
     try:
+        _make_room(session.device)
         session.stage(sets)
         samples = session.run(len(sets))
         return Side.of(samples, session.run_seconds)
@@ -275,3 +277,9 @@ def _run(session: Session, sets: list[list[Any]], *, faulted: bool) -> Side:
         if faulted:
             raise
         raise _End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
+
+
+def _make_room(device: torch.device) -> None:
+    """Give back the memory that this process's allocator keeps for itself: the workers share the device."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
