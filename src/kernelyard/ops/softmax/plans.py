@@ -223,8 +223,8 @@ def columns(limits: Limits, outer: int, length: int, inner: int, size: int, alig
     for line, threads in _COLUMN_SHAPES:
         across = max(1, min(32, wide, line // (vec * size)))
         along = threads // across
-        # Eight columns of 16 bits to a thread leave no registers for 1024 threads.
-        if length <= along * most and threads * vec <= 4096:
+        # 1024 threads have 64 registers each: too few for two inputs, or for eight columns of 16 bits.
+        if length <= along * most and (threads <= 512 or (limits is FORWARD and vec <= 4)):
             along = min(along, max(32 // across, _power_above(-(-length // most))))
             return ColumnPlan(vec, across, along, -(-length // along))
     across = max(1, min(32, wide, 64 // (vec * size)))
