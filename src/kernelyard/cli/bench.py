@@ -23,6 +23,7 @@ from kernelyard.judge.prepare import prepare
 from kernelyard.judge.prove import REFUSED, Answers, Proof, prove
 from kernelyard.judge.timing import Call, interleaved, peak_memory
 from kernelyard.report import ledger
+from kernelyard.report.console import table_console
 from kernelyard.report.ledger import BenchRow
 from kernelyard.report.results import Grid, grids
 from kernelyard.report.table import format_ms
@@ -305,7 +306,7 @@ def _say(console: Console, text: str) -> None:
 
 
 def _print(rows: list[BenchRow]) -> None:
-    console = Console()
+    console = table_console()
     for grid in grids(pd.DataFrame([row.model_dump() for row in rows], columns=ledger.COLUMNS)):
         console.print(_table(grid))
 

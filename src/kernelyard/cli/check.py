@@ -12,6 +12,7 @@ from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.operator import Operator
 from kernelyard.core.workload import Workload, parse_dtype
 from kernelyard.judge.prove import REFUSED, Answers, Proof, prove
+from kernelyard.report.console import table_console
 from kernelyard.report.shape import parse_shape
 from kernelyard.report.table import format_ratio
 from kernelyard.suites.library import implementation, implementations
@@ -39,9 +40,9 @@ def check(
     wrong = [proof for proof in proofs if not proof.passed and proof.status != REFUSED]
     for proof in wrong:
         print(f"{proof.backend} on {proof.workload}: {proof.status}: {proof.report or proof.message}")
-    console = Console()
+    console = table_console()
     console.print(_summary(operator, [candidate.backend for candidate in candidates], proofs))
-    console.print(f"device: {describe(where).line}", soft_wrap=True, highlight=False)
+    console.print(f"device: {describe(where).line}", soft_wrap=True)
     if wrong:
         raise typer.Exit(1)
 

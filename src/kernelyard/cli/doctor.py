@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,12 +10,12 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from kernelyard.core.environment import Environment, describe, resolve_device
 from kernelyard.judge.floor import measure_ceilings
 from kernelyard.kernels.nvrtc import CompileError, cubin
+from kernelyard.report.console import table_console
 from kernelyard.report.table import format_gbps, format_seconds
 from kernelyard.sandbox.launch import SandboxKind, bubblewrap_problem, choose
 from kernelyard.sandbox.witness import witness
@@ -31,7 +30,7 @@ def doctor(
 ) -> None:
     """Device, ceilings measured now, toolchain, and a witness for every layer of the sandbox."""
     where = resolve_device(device)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console = table_console()
     environment = describe(where)
     console.print(_table("device", _device(environment, where)))
     console.print(_table("toolchain", _toolchain()))

@@ -1,6 +1,5 @@
 """`kernelyard ladder OP`: the same operator in every backend, in one table."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from kernelyard.core.environment import resolve_device
 from kernelyard.core.workload import Mode, parse_dtype
 from kernelyard.judge.floor import floor, measure_ceilings
 from kernelyard.ladder.climb import climb
+from kernelyard.report.console import table_console
 from kernelyard.report.ladder import ceiling_line, ladder_table
 from kernelyard.report.shape import parse_shape
 from kernelyard.suites.library import implementation, implementations
@@ -36,15 +36,14 @@ def ladder(
 
     cost = definition.cost(workload, mode)
     least = floor(cost, measure_ceilings(where, workload.dtype, matrix=cost.matrix))
-    # The table has eleven columns; a pipe or a log has no width of its own.
-    console = Console(width=None if sys.stdout.isatty() else 150)
-    console.print(ceiling_line(operator, workload.label, mode.value, cost, least), soft_wrap=True, highlight=False)
+    console = table_console()
+    console.print(ceiling_line(operator, workload.label, mode.value, cost, least), soft_wrap=True)
     with Console(stderr=True).status("") as status:
         climbed = climb(
             definition, candidates, implementation(operator, "eager"), workload, mode, least, where, status.update
         )
     console.print(ladder_table(climbed))
-    console.print(climbed.environment.line, soft_wrap=True, highlight=False)
+    console.print(climbed.environment.line, soft_wrap=True)
     print(climbed.model_dump_json())
     if any(row.status not in ("passed", "refused") for row in climbed.rows):
         raise typer.Exit(1)

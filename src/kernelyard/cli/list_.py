@@ -1,16 +1,15 @@
 """`kernelyard list`: what the library holds, and what of it runs here."""
 
-import sys
 from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from kernelyard import ops
 from kernelyard.core.environment import resolve_device
 from kernelyard.core.operator import Implementation, Operator
+from kernelyard.report.console import table_console
 from kernelyard.suites.library import implementations
 
 
@@ -29,7 +28,7 @@ def list_(
         for backend in implementations(name):
             table.add_row(*head, backend.backend, _state(operator, backend, where))
             head = [""] * len(head)
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    table_console().print(table)
 
 
 def _state(operator: Operator, backend: Implementation, device: torch.device) -> str:

@@ -1,5 +1,6 @@
 """Where a number was measured: device, driver, versions, commit, date."""
 
+import os
 import platform
 import subprocess
 from datetime import datetime, timezone
@@ -132,6 +133,9 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
+    """Of the checkout; where the code travels without one, KERNELYARD_COMMIT may name it."""
+    if "KERNELYARD_COMMIT" in os.environ:
+        return os.environ["KERNELYARD_COMMIT"]
     checkout = Path(kernelyard.__file__).parents[2]
     if not (checkout / ".git").exists():
         return None

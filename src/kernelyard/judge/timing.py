@@ -3,6 +3,7 @@
 import random
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -129,8 +130,11 @@ def count_kernels(call: Call, device: torch.device) -> int | None:
         return None
     call()
     torch.cuda.synchronize(device)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        call()
-        torch.cuda.synchronize(device)
+    with warnings.catch_warnings():
+        # torch 2.11 warns about profiles of many cycles, which this is not.
+        warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            call()
+            torch.cuda.synchronize(device)
     kernels = [event for event in profile.events() if event.device_type is torch.autograd.DeviceType.CUDA]
     return len(kernels) or None

@@ -4,6 +4,7 @@ import os
 import shutil
 
 import torch
+import torch._functorch.config
 
 _HAS_COMPILER = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
 _TRACED: set[tuple[object, ...]] = set()
@@ -16,6 +17,10 @@ def _formula(x: torch.Tensor, dim: int) -> torch.Tensor:
     exponentials = torch.exp(wide - torch.amax(wide.detach(), dim, keepdim=True))
     return (exponentials / exponentials.sum(dim, keepdim=True)).to(x.dtype)
 
+
+# Donated buffers let a backward pass overwrite what a second one (retain_graph) needs. Set for the process, because
+# torch 2.11 reads it when the backward is compiled, at its first call.
+torch._functorch.config.donated_buffer = False
 
 # fullgraph turns "too many shapes, running eager instead" into an error: this rung never times eager torch.
 _compiled = torch.compile(_formula, dynamic=False, fullgraph=True)
@@ -37,12 +42,8 @@ def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     key = (x.shape, x.stride(), x.dtype, x.device, x.requires_grad, torch.is_grad_enabled(), dim)
     if key in _TRACED:
         return _compiled(x, dim)
-    # One entry per shape is wanted here; the limit of 8 is meant for shapes that change by accident. Donated buffers
-    # would let the backward pass overwrite what a second one (retain_graph) needs.
-    with (
-        torch._dynamo.config.patch(recompile_limit=4096, accumulated_recompile_limit=4096),
-        torch._functorch.config.patch(donated_buffer=False),
-    ):
+    # One entry per shape is wanted here; the limit of 8 is meant for shapes that change by accident.
+    with torch._dynamo.config.patch(recompile_limit=4096, accumulated_recompile_limit=4096):
         result = _compiled(x, dim)
     _TRACED.add(key)
     return result
