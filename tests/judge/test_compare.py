@@ -57,6 +57,21 @@ def test_the_report_counts_names_the_worst_and_shows_five() -> None:
     assert f"got {wrong[3, 10].item():.9g}, expected {reference[3, 10].item():.9g}" in lines[3]
 
 
+def test_noise_of_the_honest_size_condemns_no_small_element() -> None:
+    """A cancelled element of 1e-12 among elements of 1e-5: the honest error is 1e-13 everywhere, and so is ours."""
+    generator = torch.Generator().manual_seed(0)
+    reference = 1e-5 * (1 + torch.rand(10_000, generator=generator, dtype=torch.float64))
+    reference[77] = 1e-12
+    honest = (reference + 2e-13 * torch.randn(10_000, generator=generator, dtype=torch.float64)).float()
+    honest[77] = reference[77].float()
+    ours = honest.clone()
+    ours[77] += 4e-13
+    assert compare("grad x", ours, reference, honest, TOLERANCE).passed
+    ours[77] += 4e-11
+    held = compare("grad x", ours, reference, honest, TOLERANCE)
+    assert held.figures is not None and held.figures.mismatched == 1
+
+
 def test_chunks_agree_with_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     reference, honest = _softmax()
     wrong = honest.clone()

@@ -43,7 +43,8 @@ class Tolerance:
 
     Three figures, because each is blind where another sees: the largest absolute error and the root mean square are
     blind to small elements beside a large one; the largest relative error (over the element's size plus the honest
-    answer's median error) is blind where cancellation makes the honest answer's own relative error large.
+    answer's median error) is blind where cancellation makes the honest answer's own relative error large. An absolute
+    error of `multiple` times the honest median condemns no element, however small the element is.
     """
 
     multiple: float = 8.0
