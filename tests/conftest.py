@@ -13,11 +13,12 @@ ROOT = Path(__file__).parents[1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test marked `gpu` is skipped, by name, where there is no GPU."""
-    if not torch.cuda.is_available():
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+    """A test that is not marked `gpu` is of the tier `cpu`; one that is gets skipped, by name, where there is no GPU."""
+    for item in items:
+        if not item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.cpu)
+        elif not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
 
 
 @pytest.fixture

@@ -43,7 +43,14 @@ def expected(path: Path) -> str:
     return found.group(1)
 
 
-@pytest.mark.parametrize("solution", REJECTS, ids=lambda path: path.stem)
+# Those that end only at a deadline, or hide their work in round after round.
+SLOW = {"loops_forever", "patched_clock", "changes_after_checking", "allocates_without_end"}
+
+
+@pytest.mark.parametrize(
+    "solution",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in REJECTS],
+)
 def test_reject_gets_its_typed_verdict(solution: Path, device: torch.device) -> None:
     verdict = judge(solution, device)
     assert verdict.status.value == expected(solution), verdict.message
@@ -70,6 +77,7 @@ def test_a_crash_leaves_the_next_verdict_alone(device: torch.device) -> None:
     assert judge(ROOT / "examples/judge/correct.py", device, plan=Plan(rounds=3)).status is Status.PASSED
 
 
+@pytest.mark.slow
 def test_the_native_sandbox_judges_alike(device: torch.device) -> None:
     for name, status in (
         ("correct", Status.PASSED),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kernelyard.core.environment import describe, resolve_device
+from kernelyard.core.errors import UsageError
 from kernelyard.report import ledger
 from kernelyard.report.plots import charts, save, select
 from kernelyard.report.results import write_tables
@@ -35,6 +36,8 @@ def plot(
 ) -> None:
     """Draw a kernel's benchmarks: one PNG for each mode and configuration, and its path on stdout."""
     frame = ledger.read(csv)
+    if table is not None and not table.is_file():
+        raise UsageError(f"{table}: no such file; expected a Markdown file to hold the tables")
     if device is not None and device.partition(":")[0] in ("cpu", "cuda", "xpu"):
         device = describe(resolve_device(device)).device_name
     rows = select(frame, kernel_name, metric_name, kernel_operation_mode or (), extra_config_filter, device)

@@ -4,7 +4,6 @@ import warnings
 
 import torch
 
-
 _PROFILED_RUNS = 2
 _settled: set[tuple[object, ...]] = set()
 
