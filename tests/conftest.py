@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that is not marked `gpu` is of the tier `cpu`; one that is gets skipped, by name, where there is no GPU."""
+    """What is not marked `gpu` is of the tier `cpu`; what is gets skipped, by name, where there is no GPU."""
     for item in items:
         if not item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.cpu)
