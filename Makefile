@@ -10,9 +10,9 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-# Everything that needs no GPU.
+# Everything that needs no GPU. Two tests at a time, each with a judge and two workers: a thread apiece is enough.
 test: $(READY)
-	$(BIN)/pytest -n 2 -m "not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not gpu"
 
 # Everything, on a machine with a GPU. Uses the Python that is on PATH: there torch belongs to the machine.
 test-gpu:
