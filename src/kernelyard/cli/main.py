@@ -14,6 +14,7 @@ import typer
 
 from kernelyard.core.errors import UsageError
 
+INTERRUPTED = 128 + signal.SIGINT
 SUMMARY = "Build a GPU kernel, prove it, time it against the speed of light, judge a stranger's."
 
 
@@ -39,18 +40,16 @@ def _application() -> None:
 
 def main() -> None:
     """Run the command line; UsageError is one line on stderr and exit code 2."""
-    _interpret_triton_without_a_gpu()
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     named = {verb.rstrip("_"): verb for verb in verbs()}
     try:
         # Not standalone: a wrong argument is one line here, not a usage text and a box.
-        sys.exit(build(named.get(wanted or ""))(prog_name="kernelyard", standalone_mode=False) or 0)
+        code = build(named.get(wanted or ""))(prog_name="kernelyard", standalone_mode=False) or 0
     except UsageError as error:
         print(f"kernelyard: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("kernelyard: interrupted; what was finished is kept", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+        code = INTERRUPTED
     except BrokenPipeError:
         # The reader of our output is gone (`| head`); nothing more to say, not even at shutdown.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,13 +61,10 @@ def main() -> None:
         line = " ".join(error.format_message().split())
         print(f"kernelyard: {line}" if line else SUMMARY, file=sys.stderr)
         sys.exit(2)
-
-
-def _interpret_triton_without_a_gpu() -> None:
-    """Triton decides at import whether it compiles or interprets. Set before torch and Triton are imported."""
-    gpu_nodes = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dri"), Path("/dev/dxg"))
-    if "TRITON_INTERPRET" not in os.environ and not any(node.exists() for node in gpu_nodes):
-        os.environ["TRITON_INTERPRET"] = "1"
+    if code == INTERRUPTED:
+        # Typer makes this code of Ctrl-C and says nothing.
+        print("kernelyard: interrupted; what was finished is kept", file=sys.stderr)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 import kernelyard
+from kernelyard.core import interpreter
 from kernelyard.core.errors import UsageError
 
 
@@ -52,7 +53,16 @@ class Environment(BaseModel):
 
 
 def resolve_device(name: str | None) -> torch.device:
-    """The device of `--device`, or the accelerator torch sees, or the CPU. Raises UsageError if it is not there."""
+    """The device of `--device`, or the accelerator torch sees, or the CPU. Raises UsageError if it is not there.
+
+    On a CPU Triton is told to interpret, unless the environment says otherwise.
+    """
+    device = _find_device(name)
+    interpreter.choose_for(device.type)
+    return device
+
+
+def _find_device(name: str | None) -> torch.device:
     if name is None:
         found = torch.accelerator.current_accelerator(check_available=True)
         return torch.device(found.type, 0) if found is not None else torch.device("cpu")

@@ -15,6 +15,12 @@ def interpreting() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
+def choose_for(device_type: str) -> None:
+    """Have Triton interpret where there is only a CPU. Triton asks when a kernel is defined, so this comes before."""
+    if device_type == "cpu":
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
 def round_to_nearest() -> None:
     """Replace the interpreter's conversion from fp32 to bf16; does nothing where Triton compiles or is not there."""
     if not interpreting():
