@@ -33,7 +33,10 @@ def check(
     dtypes = [parse_dtype(name) for name in dtype or ()]
     workloads = [w for w in _grid(definition, shape, where.type, dtypes) if not dtypes or w.dtype in dtypes]
     proofs: list[Proof] = []
-    for workload in track(workloads, description=f"proving {operator}", console=Console(stderr=True), transient=True):
+    progress = Console(stderr=True)
+    for workload in track(
+        workloads, f"proving {operator}", console=progress, transient=True, disable=not progress.is_terminal
+    ):
         answers = Answers(definition, honest, workload, where)
         proofs += [prove(definition, candidate, honest, workload, where, answers) for candidate in candidates]
 

@@ -1,10 +1,12 @@
 """Prove one backend of an operator on one workload: forward, every gradient by name, side effects, determinism."""
 
+import re
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Implementation, Operator
 from kernelyard.core.verdict import ErrorFigures, Record, Status
 from kernelyard.core.workload import Workload
@@ -34,15 +36,24 @@ class Proof(Record):
 
 
 class Answers:
-    """The outputs that a workload's answers are held against, made once for all backends."""
+    """The outputs that a workload's answers are held against, made once for all backends.
+
+    Raises UsageError for a workload that the device's memory does not hold.
+    """
 
     def __init__(self, operator: Operator, honest: Implementation, workload: Workload, device: torch.device) -> None:
         self.operator, self.workload, self.device = operator, workload, device
-        self.inputs = operator.make_inputs(workload, device)
-        exact = {name: _upcast(value) for name, value in self.inputs.items()}
-        self.grad = self._output_grad()
-        self.reference = run(operator, operator.reference, exact, self.grad)
-        self.honest = run(operator, honest.call, self.inputs, self.grad)
+        try:
+            self.inputs = operator.make_inputs(workload, device)
+            exact = {name: _upcast(value) for name, value in self.inputs.items()}
+            self.grad = self._output_grad()
+            self.reference = run(operator, operator.reference, exact, self.grad)
+            self.honest = run(operator, honest.call, self.inputs, self.grad)
+        except (RuntimeError, MemoryError, OverflowError) as error:
+            # torch has no class of its own for a CPU that is out of memory, or for a size beyond 64 bits.
+            if not re.search("memory|overflow|too large", str(error), re.IGNORECASE):
+                raise
+            raise UsageError(f"{operator.name} {workload.label}: does not fit the memory of {device}") from None
 
     def _output_grad(self) -> Tensor:
         """A gradient of the output with mean away from 0, so that a backward that drops a sum cannot pass."""

@@ -1,5 +1,7 @@
 """Shapes as people type them."""
 
+import math
+
 from kernelyard.core.errors import UsageError
 
 
@@ -11,4 +13,6 @@ def parse_shape(text: str) -> tuple[int, ...]:
         raise UsageError(f"shape {text!r}: expected extents joined by x, such as 8x1000") from None
     if any(extent < 0 for extent in shape):
         raise UsageError(f"shape {text!r}: expected extents of 0 or more")
+    if math.prod(shape) >= 1 << 48:
+        raise UsageError(f"shape {text!r}: expected less than 2**48 elements")
     return shape
