@@ -136,6 +136,19 @@ def test_a_problem_that_fails_is_not_the_solutions_fault(tmp_path: Path, device:
     assert "the reference fails" in verdict.message
 
 
+def test_arguments_that_cannot_cross_are_the_problems_fault(tmp_path: Path, device: torch.device) -> None:
+    problem = tmp_path / "problem.py"
+    text = PROBLEM.read_text().replace("return []", "return [object()]")
+    problem.write_text(
+        text.replace(
+            "    def forward", "    def __init__(self, anything):\n        super().__init__()\n\n    def forward"
+        )
+    )
+    verdict = judge(ROOT / "examples/judge/correct.py", device, problem=problem)
+    assert verdict.status is Status.INVALID_PROBLEM
+    assert "an argument of type object" in verdict.message
+
+
 def test_a_worker_that_does_not_start_is_the_machines_fault(device: torch.device) -> None:
     verdict = evaluate(
         load_problem(PROBLEM),

@@ -15,8 +15,9 @@ from kernelyard.judge.clock import Clock, Side
 from kernelyard.judge.exam import Exam, InvalidProblem, Mark, Question
 from kernelyard.judge.floor import floor, measure_ceilings
 from kernelyard.judge.statistics import paired_ratio
-from kernelyard.sandbox.launch import Limits, SandboxKind
+from kernelyard.sandbox.launch import Limits, SandboxError, SandboxKind
 from kernelyard.sandbox.session import Deadlines, Ended, Fetched, Session
+from kernelyard.sandbox.wire import ProtocolError
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,11 @@ def evaluate(
         ):
             found.missing_layers = candidate.process.missing
             _examine(problem, solution, candidate, baseline, plan, device, dtype, found, on_phase)
-    except InvalidProblem as error:
+    except (InvalidProblem, ProtocolError) as error:
+        # Of the protocol, only what cannot cross to a worker gets here: the problem's own arguments.
         status, message, phase = Status.INVALID_PROBLEM, str(error), None
+    except SandboxError as error:
+        status, message, phase = Status.INFRA_ERROR, str(error), found.phase
     except _End as end:
         status, message, phase = end.status, end.message, found.phase
     except Ended as end:

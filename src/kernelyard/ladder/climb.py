@@ -29,27 +29,24 @@ def climb(
     """Prove first; time together, interleaved, what passed."""
     answers = Answers(operator, honest, workload, device)
     proofs: dict[str, Proof] = {}
-    first_call: dict[str, float] = {}
+    calls: dict[str, Callable[[], object]] = {}
+    compile_seconds: dict[str, float] = {}
     for backend in backends:
         on_step(f"proving {backend.backend}")
-        begin = time.perf_counter()
-        proofs[backend.backend] = prove(operator, backend, honest, workload, device, answers)
-        first_call[backend.backend] = time.perf_counter() - begin
-    del answers
-
-    calls, later = {}, {}
-    for backend in backends:
+        first, first_seconds = _timed_proof(operator, backend, honest, workload, device, answers)
+        proofs[backend.backend] = first
+        if first.passed:
+            # The same again, for what the first call took beyond a later one; it has to pass again too.
+            proofs[backend.backend], later_seconds = _timed_proof(operator, backend, honest, workload, device, answers)
+            compile_seconds[backend.backend] = max(first_seconds - later_seconds, 0.0)
         if proofs[backend.backend].passed:
             calls[backend.backend] = prepare(operator, backend, workload, mode, device)
-            answers_again = Answers(operator, honest, workload, device)
-            begin = time.perf_counter()
-            prove(operator, backend, honest, workload, device, answers_again)
-            later[backend.backend] = time.perf_counter() - begin
+    del answers
     on_step("timing")
     timings = interleaved(calls, device) if calls else {}
     rows = tuple(
-        _row(backend, proofs[backend.backend], timings.get(backend.backend), calls, first_call, later, floor, device)
-        for backend in backends
+        _row(b, proofs[b.backend], timings.get(b.backend), calls.get(b.backend), compile_seconds, floor, device)
+        for b in backends
     )
     return Ladder(
         operator=operator.name,
@@ -61,18 +58,29 @@ def climb(
     )
 
 
+def _timed_proof(
+    operator: Operator,
+    backend: Implementation,
+    honest: Implementation,
+    workload: Workload,
+    device: torch.device,
+    answers: Answers,
+) -> tuple[Proof, float]:
+    begin = time.perf_counter()
+    proof = prove(operator, backend, honest, workload, device, answers)
+    return proof, time.perf_counter() - begin
+
+
 def _row(
     backend: Implementation,
     proof: Proof,
     timing: Timing | None,
-    calls: dict[str, Callable[[], object]],
-    first_call: dict[str, float],
-    later: dict[str, float],
+    call: Callable[[], object] | None,
+    compile_seconds: dict[str, float],
     floor: Floor,
     device: torch.device,
 ) -> LadderRow:
     name = backend.backend
-    call = calls.get(name)
     worst = max(proof.errors, key=lambda figures: figures.over_honest or 0.0, default=None)
     return LadderRow(
         backend=name,
@@ -84,7 +92,7 @@ def _row(
         kernels=count_kernels(call, device) if call else None,
         peak_bytes=peak_memory(call, device) if call else None,
         error=worst,
-        compile_seconds=max(first_call[name] - later[name], 0.0) if name in later else None,
+        compile_seconds=compile_seconds.get(name),
         lines_of_code=sum(lines_of_code(path) for path in backend.source_files),
     )
 

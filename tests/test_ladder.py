@@ -1,0 +1,35 @@
+"""A wrong backend on the ladder: proved, named, and without a time."""
+
+from dataclasses import replace
+
+import torch
+
+from kernelyard import ops
+from kernelyard.core.verdict import Floor
+from kernelyard.core.workload import Mode
+from kernelyard.ladder.climb import climb
+from kernelyard.suites.library import implementation
+
+FLOOR = Floor(
+    bytes=1, operations=0, bound="memory", floor_ms=0.5, copy_gbps=1.0, tflops=None,
+    datasheet_gbps=None, impossible_ms=0.1,
+)  # fmt: skip
+
+
+def test_wrong_and_refusing_backends_have_no_time(device: torch.device) -> None:
+    operator = ops.definition("softmax")
+    eager = implementation("softmax", "eager")
+    wrong = replace(eager, backend="wrong", call=lambda x, dim: torch.softmax(x, dim) * 1.01)
+    fickle = replace(eager, backend="fickle", call=lambda x, dim: torch.softmax(x + 1e-3 * torch.rand_like(x), dim))
+    shy = replace(eager, backend="shy", refusal=lambda x, dim: "not today")
+    workload = operator.workload_of((8, 100), "float32")
+    ladder = climb(operator, [eager, wrong, fickle, shy], eager, workload, Mode.FORWARD, FLOOR, device)
+    assert {row.backend: row.status for row in ladder.rows} == {
+        "eager": "passed",
+        "wrong": "incorrect_value",
+        "fickle": "incorrect_value",
+        "shy": "refused",
+    }
+    assert [row.backend for row in ladder.rows if row.time is not None] == ["eager"]
+    assert ladder.fastest is ladder.rows[0]
+    assert "800 of 800 elements differ" in ladder.rows[1].message
