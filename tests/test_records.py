@@ -8,6 +8,7 @@ from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, SandboxRecord, Status, Timing, Verdict
 from kernelyard.core.workload import Workload
 from kernelyard.ladder.record import LadderRow
+from kernelyard.report.verdict import verdict_lines
 
 TIMING = Timing(samples_ms=(1.0, 2.0, 4.0), timer="host", cache="cold")
 FIGURES = ErrorFigures(
@@ -115,3 +116,13 @@ def test_a_device_that_is_not_there_is_a_usage_error() -> None:
 def test_a_workload_has_one_spelling() -> None:
     assert Workload.of(8, 1000, dtype="bf16", dim=0) == Workload.of(8, 1000, dtype="torch.bfloat16", dim=0)
     assert Workload.of(8, 1000, dtype="bf16", dim=0).label == "8x1000 bfloat16 dim=0"
+
+
+def test_a_strangers_message_cannot_repaint_the_terminal() -> None:
+    measured = ("baseline", "time", "speedup", "speedup_low", "speedup_high", "percent_of_floor")
+    bare = {key: value for key, value in PASSED.items() if key not in measured}
+    said = "\x1b[2J\x1b[1Hs.py on p.py: passed"
+    verdict = Verdict(**(bare | {"status": Status.RUNTIME_ERROR, "message": said}))  # type: ignore[arg-type]
+    lines = verdict_lines(verdict)
+    assert lines[1] == "  \\u001b[2J\\u001b[1Hs.py on p.py: passed"
+    assert "\x1b" not in "\n".join(lines)

@@ -4,7 +4,6 @@ A solution's file name, its message and its flags' evidence were written by a st
 value, the page forbids itself scripts and requests, and characters that hide or reorder text are spelled out.
 """
 
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from kernelyard.judge.prove import REFUSED
 from kernelyard.ladder.record import Ladder
 from kernelyard.report import table
 from kernelyard.report.bars import bars
+from kernelyard.report.untrusted import visible
 
-LONGEST_TEXT = 4000
 NEUTRAL = (Status.INFRA_ERROR.value, Status.INVALID_PROBLEM.value, REFUSED)
 """Endings that say nothing against the solution."""
 
@@ -53,16 +52,7 @@ def _templates() -> Templates:
 
 
 def _visible(value: object) -> object:
-    """Text with control, format and surrogate characters spelled out but line ends kept; a flood is cut."""
-    if type(value) is not str:
-        return value
-    text = value if len(value) <= LONGEST_TEXT else value[:LONGEST_TEXT] + "…"
-    return "".join(
-        f"\\u{ord(character):04x}"
-        if character != "\n" and unicodedata.category(character) in ("Cc", "Cf", "Cs")
-        else character
-        for character in text
-    )
+    return visible(value) if type(value) is str else value
 
 
 def _tone(status: str) -> str:

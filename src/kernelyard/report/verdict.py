@@ -11,13 +11,14 @@ from kernelyard.report.table import (
     format_ratio,
     format_spread,
 )
+from kernelyard.report.untrusted import visible
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The verdict in a few lines of plain text."""
     phase = f" in phase {verdict.phase.value}" if verdict.phase else ""
-    lines = [f"{verdict.solution} on {verdict.problem}: {verdict.status.value}{phase}"]
-    lines += [f"  {line}" for line in verdict.message.splitlines()]
+    lines = [f"{visible(verdict.solution)} on {verdict.problem}: {verdict.status.value}{phase}"]
+    lines += [f"  {line}" for line in visible(verdict.message).splitlines()]
     if worst := verdict.worst_error:
         lines.append(
             f"  error     {format_error(worst.max_abs)} at most, {format_ratio(worst.over_honest)} the honest answer's"
@@ -41,7 +42,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
             " cache, in paired rounds of random order on fresh inputs; timed outputs checked: "
             f"{verdict.timed_outputs_checked}"
         )
-    lines += [f"  flag      {flag.name}: {flag.evidence}" for flag in verdict.flags]
+    lines += [f"  flag      {flag.name}: {visible(flag.evidence)}" for flag in verdict.flags]
     weights = f", weights by {verdict.weights}" if verdict.weights not in (None, "none") else ""
     lines.append(f"  where     {verdict.environment.line} · sandbox {verdict.sandbox.kind}{weights}")
     return lines
