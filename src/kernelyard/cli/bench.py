@@ -15,7 +15,7 @@ from rich.table import Table
 
 from kernelyard import ops
 from kernelyard.core.environment import Environment, describe, resolve_device
-from kernelyard.core.errors import UsageError, unknown
+from kernelyard.core.errors import UsageError, first_line, unknown
 from kernelyard.core.operator import Backend, Implementation, Operator, Sweep
 from kernelyard.core.workload import DTYPES, Mode, Workload, parse_dtype
 from kernelyard.judge.floor import Ceilings, floor, measure_ceilings
@@ -191,8 +191,7 @@ class Run:
                 call()
             except Exception as error:
                 # Proved alone and failing here is mostly memory: the others keep their inputs on the device.
-                first = (str(error).splitlines() or [""])[0]
-                self._fail(candidate.backend, point, mode, f"{type(error).__name__}: {first}")
+                self._fail(candidate.backend, point, mode, first_line(error))
             else:
                 calls[candidate.backend] = call
         return calls

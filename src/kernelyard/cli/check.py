@@ -10,6 +10,7 @@ from rich.table import Table
 from kernelyard import ops
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.operator import Operator
+from kernelyard.core.verdict import worst_of
 from kernelyard.core.workload import Workload, parse_dtype
 from kernelyard.judge.prove import REFUSED, Answers, Proof, prove
 from kernelyard.report.console import table_console
@@ -78,4 +79,5 @@ def _summary(operator: str, backends: list[str], proofs: list[Proof]) -> Table:
 
 
 def _over_honest(proof: Proof) -> float:
-    return max((figures.over_honest or 0.0 for figures in proof.errors), default=0.0)
+    worst = worst_of(proof.errors)
+    return worst.over_honest or 0.0 if worst else 0.0

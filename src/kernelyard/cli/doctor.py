@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from kernelyard.core.environment import Environment, describe, resolve_device
+from kernelyard.core.interpreter import interpreting
 from kernelyard.judge.floor import measure_ceilings
 from kernelyard.kernels.nvrtc import CompileError, cubin
 from kernelyard.report.console import table_console
@@ -78,7 +79,7 @@ def _device(environment: Environment, device: torch.device) -> Iterator[tuple[st
 def _toolchain() -> Iterator[tuple[str, str]]:
     environment = describe(torch.device("cpu"))
     yield "torch", environment.torch
-    interpreted = " (its interpreter: TRITON_INTERPRET=1)" if os.environ.get("TRITON_INTERPRET") == "1" else ""
+    interpreted = " (its interpreter: TRITON_INTERPRET=1)" if interpreting() else ""
     yield "triton", f"{environment.triton or 'not installed'}{interpreted}"
     yield "NVRTC", _nvrtc()
     for program, use in (("g++", "torch.compile on a CPU"), ("nvcc", "load_inline"), ("ninja", "load_inline")):

@@ -14,3 +14,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     near = get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UsageError(f"unknown {kind} {name!r}: {hint}expected one of {', '.join(choices)}")
+
+
+def first_line(error: BaseException) -> str:
+    """`ValueError: what it says in its first line`."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

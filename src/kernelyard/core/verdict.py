@@ -1,6 +1,7 @@
 """The judge's record of one solution on one problem. Its validators hold what a verdict may claim."""
 
 import math
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
@@ -117,6 +118,12 @@ class ErrorFigures(Record):
         return None if value is None or not math.isfinite(value) else value
 
 
+def worst_of(errors: Iterable[ErrorFigures]) -> ErrorFigures | None:
+    """The output whose error is the largest multiple of the honest one; None where no multiple is known."""
+    known = [figures for figures in errors if figures.over_honest is not None]
+    return max(known, key=lambda figures: figures.over_honest or 0.0, default=None)
+
+
 class Floor(Record):
     """The speed of light of a workload: its least bytes and operations over ceilings measured in the same run."""
 
@@ -216,5 +223,4 @@ class Verdict(Record):
     @property
     def worst_error(self) -> ErrorFigures | None:
         """The output whose error is the largest multiple of the honest one."""
-        known = [figures for figures in self.errors if figures.over_honest is not None]
-        return max(known, key=lambda figures: figures.over_honest or 0.0) if known else None
+        return worst_of(self.errors)

@@ -26,6 +26,11 @@ class Mode(str, Enum):
     FULL = "full"
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32` of torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
 def parse_dtype(name: str) -> str:
     """torch's name of a dtype from `fp32`, `float32` or `torch.float32`; raises UsageError for any other."""
     plain = name.removeprefix("torch.")

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import ErrorFigures, Status
+from kernelyard.core.workload import dtype_name
 
 # Relative errors are never taken over less: below it fp32 arithmetic flushes to zero, which is no error of any use
 # (smallest normal of fp32 over its eps: 1.2e-38 / 1.2e-7).
@@ -90,7 +91,7 @@ def compare(
         line = f"{name}: shape {tuple(got.shape)}, expected {tuple(honest.shape)}"
         return Comparison(Status.INCORRECT_SHAPE, line, line)
     if got.dtype != honest.dtype:
-        line = f"{name}: dtype {_plain(got.dtype)}, expected {_plain(honest.dtype)}"
+        line = f"{name}: dtype {dtype_name(got.dtype)}, expected {dtype_name(honest.dtype)}"
         return Comparison(Status.INCORRECT_DTYPE, line, line)
 
     flat = [tensor.detach().reshape(-1) for tensor in (got, honest, reference)]
@@ -205,7 +206,3 @@ def _over(error: float, unit: float) -> float:
     if error == 0.0:
         return 0.0
     return error / unit if unit else float("inf")
-
-
-def _plain(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

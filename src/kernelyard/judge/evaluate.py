@@ -1,7 +1,8 @@
 """Judge one stranger's solution to one problem, end to end, from a process that never runs it."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 from kernelyard.core.environment import describe
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, Source
-from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, SandboxRecord, Status, Timing, Verdict
+from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, SandboxRecord, Status, Timing, Verdict, worst_of
+from kernelyard.core.workload import dtype_name
 from kernelyard.judge.clock import Clock, Side
 from kernelyard.judge.exam import Exam, InvalidProblem, Mark, Question
 from kernelyard.judge.floor import floor, measure_ceilings
@@ -105,7 +107,7 @@ def evaluate(
         problem_sha256=problem.source.sha256,
         solution=solution.path.name,
         solution_sha256=solution.sha256,
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=dtype_name(dtype),
         trials=found.trials,
         timed_outputs_checked=found.timed_outputs_checked,
         weights=found.weights,
@@ -167,7 +169,7 @@ def _examine(
 
     found.phase = candidate.phase = Phase.TIME
     on_phase("measuring ceilings")
-    try:
+    with _blameless():
         baseline.load(
             problem.source.path.name,
             problem.source.text,
@@ -177,10 +179,8 @@ def _examine(
             dtype,
             state,
         )
-        baseline.phase = Phase.TIME
-    except Ended as end:
-        raise _End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
-    ceilings = measure_ceilings(device, str(dtype).removeprefix("torch."), matrix=cost.matrix)
+    baseline.phase = Phase.TIME
+    ceilings = measure_ceilings(device, dtype_name(dtype), matrix=cost.matrix)
     found.floor = floor(cost, ceilings)
     _time(exam, candidate, baseline, plan, found, input_bytes, on_phase)
 
@@ -226,7 +226,8 @@ def _accept(mark: Mark, found: _Findings) -> None:
 
 
 def _worst(errors: tuple[ErrorFigures, ...]) -> float:
-    return max(figures.over_honest or 0.0 for figures in errors)
+    worst = worst_of(errors)
+    return worst.over_honest or 0.0 if worst else 0.0
 
 
 def _time(
@@ -247,7 +248,8 @@ def _time(
         sets = [exam.arguments() for _ in range(calls)]
         sides: dict[Session, Side] = {}
         for session in random.sample([candidate, baseline], 2):
-            sides[session] = _run(session, sets, faulted=session is candidate)
+            with nullcontext() if session is candidate else _blameless():
+                sides[session] = _run(session, sets)
         if i_round:
             clock.add(sides[baseline], sides[candidate])
         chosen = random.randrange(calls)
@@ -270,16 +272,20 @@ def _time(
         raise _End(Status.REJECTED, f"under_the_floor: {evidence}")
 
 
-def _run(session: Session, sets: list[list[Any]], *, faulted: bool) -> Side:
-    """One side of a round. Only the solution's own failures are its fault."""
+def _run(session: Session, sets: list[list[Any]]) -> Side:
+    """One side of a round."""
+    _make_room(session.device)
+    session.stage(sets)
+    samples = session.run(len(sets))
+    return Side.of(samples, session.run_seconds)
+
+
+@contextmanager
+def _blameless() -> Iterator[None]:
+    """What goes wrong in the baseline's worker is not the solution's fault."""
     try:
-        _make_room(session.device)
-        session.stage(sets)
-        samples = session.run(len(sets))
-        return Side.of(samples, session.run_seconds)
+        yield
     except Ended as end:
-        if faulted:
-            raise
         raise _End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
 
 

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from kernelyard.core.errors import first_line
 from kernelyard.core.operator import Cost, Tolerance
 from kernelyard.core.problem import Problem, place
 from kernelyard.core.verdict import ErrorFigures, Status
+from kernelyard.core.workload import dtype_name
 from kernelyard.judge.compare import compare
 from kernelyard.sandbox.session import Fetched
 from kernelyard.sandbox.wire import named_leaves
@@ -58,14 +60,14 @@ class Exam:
             self.model = problem.make_model(self.init_arguments, self.weight_seed, dtype, device)
             self.exact = copy.deepcopy(self.model).double()
         except Exception as error:
-            raise InvalidProblem(f"the reference cannot be constructed: {_line(error)}") from error
+            raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
 
     def arguments(self) -> list[Any]:
         """Fresh inputs from a fresh secret seed."""
         try:
             return self.problem.make_inputs(secrets.randbits(31), self.dtype, self.device)
         except Exception as error:
-            raise InvalidProblem(f"get_inputs fails: {_line(error)}") from error
+            raise InvalidProblem(f"get_inputs fails: {first_line(error)}") from error
 
     def question(self, arguments: list[Any] | None = None) -> Question:
         """Inputs with the float64 and the honest answer."""
@@ -75,7 +77,7 @@ class Exam:
                 honest = named_leaves(self.model(*_copied(arguments, self.dtype, self.device)))
                 reference = named_leaves(self._exact(arguments))
         except Exception as error:
-            raise InvalidProblem(f"the reference fails: {_line(error)}") from error
+            raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
         for name, value in honest:
             if not isinstance(value, Tensor):
                 raise InvalidProblem(f"the reference returns {type(value).__name__} as {name}; expected tensors")
@@ -111,7 +113,7 @@ class Exam:
                     Status.INCORRECT_SHAPE,
                     f"{output.name}: shape {output.shape}, expected {tuple(expected.shape)}",
                 )
-            plain = str(expected.dtype).removeprefix("torch.")
+            plain = dtype_name(expected.dtype)
             if output.dtype != plain:
                 return Mark(Status.INCORRECT_DTYPE, f"{output.name}: dtype {output.dtype}, expected {plain}")
         if fetched.tensors is None:
@@ -159,7 +161,3 @@ def _copied(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
         placed = place(value, dtype, device)
         return placed.clone() if placed is value else placed
     return type(value)(_copied(item, dtype, device) for item in value) if isinstance(value, (list, tuple)) else value
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelyard.core.errors import UsageError
+from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.operator import Implementation, Operator
 from kernelyard.core.verdict import ErrorFigures, Record, Status
 from kernelyard.core.workload import Workload
@@ -114,8 +114,7 @@ def prove(
             torch.accelerator.synchronize(device)
     except Exception as error:
         # Whatever a backend raises is its verdict; the run goes on to the next one.
-        first = (str(error).splitlines() or [""])[0]
-        return proof(Status.RUNTIME_ERROR.value, f"{type(error).__name__}: {first}")
+        return proof(Status.RUNTIME_ERROR.value, first_line(error))
 
     for name, value in before.items():
         if not _same_bits(answers.inputs[name], value):

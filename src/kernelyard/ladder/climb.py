@@ -8,7 +8,7 @@ import torch
 
 from kernelyard.core.environment import describe
 from kernelyard.core.operator import Implementation, Operator
-from kernelyard.core.verdict import Floor, Timing
+from kernelyard.core.verdict import Floor, Timing, worst_of
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.judge.prepare import prepare
 from kernelyard.judge.prove import Answers, Proof, prove
@@ -81,7 +81,6 @@ def _row(
     device: torch.device,
 ) -> LadderRow:
     name = backend.backend
-    worst = max(proof.errors, key=lambda figures: figures.over_honest or 0.0, default=None)
     return LadderRow(
         backend=name,
         status=proof.status,
@@ -91,7 +90,7 @@ def _row(
         percent_of_floor=100 * floor.floor_ms / timing.p50_ms if timing else None,
         kernels=count_kernels(call, device) if call else None,
         peak_bytes=peak_memory(call, device) if call else None,
-        error=worst,
+        error=worst_of(proof.errors) or next(iter(proof.errors), None),
         compile_seconds=compile_seconds.get(name),
         lines_of_code=sum(lines_of_code(path) for path in backend.source_files),
     )

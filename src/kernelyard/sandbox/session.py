@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from kernelyard.core.verdict import Phase, Status
+from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox.launch import Limits, SandboxedProcess, SandboxKind, launch
 from kernelyard.sandbox.wire import (
     Channel,
@@ -134,7 +135,7 @@ class Session:
             arguments=tree,
             seed=seed,
             device=self.device.type,
-            dtype=str(dtype).removeprefix("torch."),
+            dtype=dtype_name(dtype),
             weights=index,
             **{"class": class_name},
         )

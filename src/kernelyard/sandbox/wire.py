@@ -21,13 +21,15 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from kernelyard.core.workload import dtype_name
+
 MAX_FRAME = 1 << 20
 # Tensors start at multiples of this, so that any dtype can be mapped in place.
 ALIGNMENT = 64
 F_SEAL_FUTURE_WRITE = 0x10
 
 WIRE_DTYPES: dict[str, torch.dtype] = {
-    str(dtype).removeprefix("torch."): dtype
+    dtype_name(dtype): dtype
     for dtype in (
         torch.float64, torch.float32, torch.float16, torch.bfloat16,
         torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
@@ -201,9 +203,7 @@ def layout(tensors: Sequence[Tensor]) -> tuple[list[TensorSpec], int]:
     """Places for tensors one after another, and the bytes they take."""
     specs, offset = [], 0
     for tensor in tensors:
-        specs.append(
-            TensorSpec(dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape), offset=offset)
-        )
+        specs.append(TensorSpec(dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape), offset=offset))
         offset += -(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT
     return specs, offset
 

@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from kernelyard.core.cold_cache import ColdCache
+from kernelyard.core.errors import first_line
 from kernelyard.core.interpreter import round_to_nearest
+from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox.wire import (
     Channel,
     Closed,
@@ -159,19 +161,17 @@ def _import(source: Path) -> Any:
 def _describe(name: str, value: Any) -> OutputSpec:
     if not isinstance(value, Tensor):
         return OutputSpec(name=name, kind=type(value).__name__)
-    dtype = str(value.dtype).removeprefix("torch.")
-    return OutputSpec(name=name, kind=type(value).__name__, dtype=dtype, shape=tuple(value.shape))
+    return OutputSpec(name=name, kind=type(value).__name__, dtype=dtype_name(value.dtype), shape=tuple(value.shape))
 
 
 def _failure(error: Exception, phase: str) -> Failure:
-    lines = str(error).strip().splitlines() or [""]
-    message = f"{type(error).__name__}: {lines[0]}"[:MESSAGE_LIMIT]
+    message = first_line(error)[:MESSAGE_LIMIT]
     names = {base.__name__ for base in type(error).__mro__}
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return Failure(kind="out_of_memory", message=message)
-    building = isinstance(error, RuntimeError) and "building extension" in lines[0].lower()
+    building = isinstance(error, RuntimeError) and "building extension" in message.lower()
     if building or isinstance(error, SyntaxError) or names & COMPILE_ERRORS:
-        cause = next((line.strip() for line in lines if "error:" in line), "")
+        cause = next((line.strip() for line in str(error).splitlines() if "error:" in line), "")
         return Failure(kind="compile_error", message=f"{message} {cause}".strip()[:MESSAGE_LIMIT])
     return Failure(kind="load_error" if phase == "load" else "runtime_error", message=message)
 

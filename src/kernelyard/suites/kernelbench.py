@@ -9,7 +9,7 @@ import sys
 import types
 from pathlib import Path
 
-from kernelyard.core.errors import UsageError
+from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.problem import Problem, Source
 
 # Larger than any kernel worth reading; a bound on what the parser is given.
@@ -44,7 +44,7 @@ def load_problem(path: Path) -> Problem:
         exec(compile(source.text, str(path), "exec"), module.__dict__)
         return Problem(source, module.Model, module.get_inputs, module.get_init_inputs)
     except Exception as error:
-        raise UsageError(f"{path}: fails to load: {type(error).__name__}: {str(error).splitlines()[:1]}") from None
+        raise UsageError(f"{path}: fails to load: {first_line(error)}") from None
 
 
 def read_solution(path: Path) -> Source:

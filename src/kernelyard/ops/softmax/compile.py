@@ -6,6 +6,8 @@ import shutil
 import torch
 import torch._functorch.config
 
+from kernelyard.ops.softmax.derivative import dtype_refusal
+
 _HAS_COMPILER = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
 _TRACED: set[tuple[object, ...]] = set()
 
@@ -28,8 +30,8 @@ _compiled = torch.compile(_formula, dynamic=False, fullgraph=True)
 
 def refusal(x: torch.Tensor, dim: int) -> str | None:
     """Why this backend does not take the input, or None."""
-    if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return f"takes float32, bfloat16 and float16, not {str(x.dtype).removeprefix('torch.')}"
+    if (reason := dtype_refusal(x)) is not None:
+        return reason
     if not _HAS_COMPILER:
         return "needs a C++ compiler for Inductor"
     return None

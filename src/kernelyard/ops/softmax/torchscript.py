@@ -4,6 +4,8 @@ import warnings
 
 import torch
 
+from kernelyard.ops.softmax.derivative import dtype_refusal
+
 _PROFILED_RUNS = 2
 _settled: set[tuple[object, ...]] = set()
 
@@ -23,9 +25,7 @@ with warnings.catch_warnings():
 
 def refusal(x: torch.Tensor, dim: int) -> str | None:
     """Why this backend does not take the input, or None."""
-    if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return f"takes float32, bfloat16 and float16, not {str(x.dtype).removeprefix('torch.')}"
-    return None
+    return dtype_refusal(x)
 
 
 def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:

@@ -1,11 +1,10 @@
 """The Triton rung: a row in one program's registers, read in a loop where it is longer, split where rows are few."""
 
-import os
-
 import torch
 import triton
 import triton.language as tl
 
+from kernelyard.core.interpreter import interpreting
 from kernelyard.kernels.counters import launches
 from kernelyard.kernels.layout import Rows, along
 from kernelyard.ops.softmax.derivative import dtype_refusal, registered
@@ -317,7 +316,7 @@ def _on(tensor: torch.Tensor) -> torch.cuda.device:
 
 def refusal(x: torch.Tensor, dim: int) -> str | None:
     """Why this backend does not take the input, or None."""
-    if x.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+    if x.device.type == "cpu" and not interpreting():
         return "needs a GPU, or TRITON_INTERPRET=1 for Triton's interpreter"
     return dtype_refusal(x)
 
