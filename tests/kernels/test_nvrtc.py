@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from kernelyard import ops
 from kernelyard.core.operator import Backend
-from kernelyard.kernels import nvrtc
+from kernelyard.kernels import nvrtc, plans
 from kernelyard.ops import backends, operator_names
-from kernelyard.ops.softmax import plans
 
-SOFTMAX = Path(plans.__file__).parent
+SOFTMAX = Path(ops.__file__).parent / "softmax"
 KERNEL = 'extern "C" __global__ void fill(float* gx) { gx[threadIdx.x] = VALUE; }\n'
 
 

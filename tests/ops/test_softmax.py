@@ -10,9 +10,10 @@ import kernelyard.ops as ops
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
 from kernelyard.core.workload import Mode, Workload
+from kernelyard.kernels import plans
 from kernelyard.kernels.counters import launched
 from kernelyard.ops import dispatch
-from kernelyard.ops.softmax import plans, triton_settings
+from kernelyard.ops.softmax import triton_settings
 
 DEFINITION = ops.definition("softmax")
 

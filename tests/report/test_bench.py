@@ -29,8 +29,8 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     return Cost(passes * size, passes * size, passes * size)
 
 
-def sweep(dtype: str, device_type: str) -> Sweep:
-    return Sweep("N", "elements", tuple((n, Workload.of(n, dtype=dtype)) for n in (1000, 5000)))
+def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
+    return (Sweep("N", "elements", tuple((n, Workload.of(n, dtype=dtype)) for n in (1000, 5000))),)
 
 
 OPERATOR = Operator(
@@ -42,7 +42,7 @@ OPERATOR = Operator(
     differentiable=("x",),
     workloads=(),
     gpu_workloads=(),
-    sweep=sweep,
+    sweeps=sweeps,
     ladder=lambda device_type: Workload.of(8),
     workload_of=lambda shape, dtype: Workload.of(*shape, dtype=dtype),
 )

@@ -106,7 +106,7 @@ def _chosen(kind: str, wanted: list[str] | None, known: Sequence[str], parse: Ca
 def _points(definition: Operator, dtypes: list[str], sizes: list[int] | None, device: torch.device) -> list[Point]:
     points = []
     for dtype in dtypes:
-        sweep = definition.sweep(dtype, device.type)
+        sweep = definition.sweeps(dtype, device.type)[0]
         present = [x for x, _ in sweep.points]
         if absent := [x for x in sizes or () if x not in present]:
             raise UsageError(

@@ -60,8 +60,9 @@ class Implementation:
     """One backend of an operator, ready to be called."""
 
     backend: str
-    call: Callable[..., torch.Tensor]
-    """Takes the operator's arguments in order; differentiable in those that the operator names."""
+    call: Callable[..., Any]
+    """Takes the operator's arguments in order and returns its output, or a tuple of its outputs; differentiable in the
+    arguments that the operator names."""
     refusal: Callable[..., str | None]
     """With the same arguments: why this backend does not take them here, or None if it does."""
     source_files: tuple[Path, ...] = ()
@@ -69,11 +70,18 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The sizes that `bench` times for one dtype: an x axis and the workload at each of its values."""
+    """The sizes that `bench` times for one dtype: an x axis and the workload at each of its values.
+
+    An operator may have several; what tells them apart is `x_name` and the options of their workloads.
+    """
 
     x_name: str
     x_label: str
     points: tuple[tuple[int, Workload], ...]
+    modes: tuple[Mode, ...] = tuple(Mode)
+    """The modes that are timed."""
+    host: bool = False
+    """Small sizes, at which the host's time per call is what counts: measured in place of the device's."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +93,21 @@ class Operator:
     """One line for `kernelyard list`."""
     make_inputs: Callable[[Workload, torch.device], dict[str, Any]]
     """The call's arguments by name and in its order, made from the workload's seed; none needs grad yet."""
-    reference: Callable[..., torch.Tensor]
+    reference: Callable[..., Any]
     """The definition in plain torch; called with float64 tensors it is the ground truth."""
     cost: Callable[[Workload, Mode], Cost]
     differentiable: tuple[str, ...]
-    """Names of the arguments that get gradients."""
+    """Names of the arguments that get gradients; one that a workload gives as None is passed over there."""
     workloads: tuple[Workload, ...]
     """The grid that `check` proves on every device; small enough for Triton's interpreter."""
     gpu_workloads: tuple[Workload, ...]
     """What `check` adds on a GPU: long rows, many rows."""
-    sweep: Callable[[str, str], Sweep]
-    """The sweep of `bench` for (dtype, device type)."""
+    sweeps: Callable[[str, str], tuple[Sweep, ...]]
+    """The sweeps of `bench` for (dtype, device type); the first is the one of the operator's plots and tables."""
     ladder: Callable[[str], Workload]
     """The workload of `ladder` for a device type."""
     workload_of: Callable[[tuple[int, ...], str], Workload]
     """The workload for a shape and dtype given by the user; raises UsageError for a shape it does not take."""
+    outputs: tuple[str, ...] = ("output",)
+    """Names of what a call returns: one tensor, or a tuple of as many as there are names."""
     tolerance: Tolerance = Tolerance()

@@ -2,11 +2,27 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 
 from kernelyard.core.operator import Implementation, Operator
 from kernelyard.core.workload import Mode, Workload
+
+
+def as_tuple(result: Any) -> tuple[torch.Tensor, ...]:
+    """What a call returned, as a tuple of its outputs."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def leaves(operator: Operator, inputs: dict[str, Any]) -> tuple[list[Any], dict[str, torch.Tensor]]:
+    """The arguments of one differentiable call on `inputs`, and by name those among them that get gradients."""
+    arguments = {
+        name: value.detach().requires_grad_() if name in operator.differentiable and value is not None else value
+        for name, value in inputs.items()
+    }
+    wanted = {name: arguments[name] for name in operator.differentiable if arguments[name] is not None}
+    return list(arguments.values()), wanted
 
 
 def prepare(
@@ -17,13 +33,10 @@ def prepare(
     if mode is Mode.FORWARD:
         return torch.no_grad()(lambda: candidate.call(*inputs.values()))
 
-    leaves = {
-        name: value.detach().requires_grad_() if name in operator.differentiable else value
-        for name, value in inputs.items()
-    }
-    wanted = [leaves[name] for name in operator.differentiable]
-    kept = candidate.call(*leaves.values())
-    grad = torch.randn_like(kept)
+    arguments, named = leaves(operator, inputs)
+    wanted = list(named.values())
+    kept = as_tuple(candidate.call(*arguments))
+    grads = [torch.randn_like(output) for output in kept]
     if mode is Mode.BACKWARD:
-        return partial(torch.autograd.grad, kept, wanted, grad, retain_graph=True)
-    return lambda: torch.autograd.grad(candidate.call(*leaves.values()), wanted, grad)
+        return partial(torch.autograd.grad, kept, wanted, grads, retain_graph=True)
+    return lambda: torch.autograd.grad(as_tuple(candidate.call(*arguments)), wanted, grads)

@@ -12,6 +12,7 @@ from kernelyard.core.verdict import ErrorFigures, Record, Status
 from kernelyard.core.workload import Workload
 from kernelyard.judge.compare import compare
 from kernelyard.judge.poison import poisoned_empty
+from kernelyard.judge.prepare import as_tuple, leaves
 
 REFUSED = "refused"
 """The status of a backend that declines this input here; no verdict on its correctness."""
@@ -46,38 +47,40 @@ class Answers:
         try:
             self.inputs = operator.make_inputs(workload, device)
             exact = {name: _upcast(value) for name, value in self.inputs.items()}
-            self.grad = self._output_grad()
-            self.reference = run(operator, operator.reference, exact, self.grad)
-            self.honest = run(operator, honest.call, self.inputs, self.grad)
+            self.grads = self._output_grads()
+            self.reference = run(operator, operator.reference, exact, self.grads)
+            self.honest = run(operator, honest.call, self.inputs, self.grads)
         except (RuntimeError, MemoryError, OverflowError) as error:
             # torch has no class of its own for a CPU that is out of memory, or for a size beyond 64 bits.
             if not re.search("memory|overflow|too large", str(error), re.IGNORECASE):
                 raise
             raise UsageError(f"{operator.name} {workload.label}: does not fit the memory of {device}") from None
 
-    def _output_grad(self) -> Tensor:
-        """A gradient of the output with mean away from 0, so that a backward that drops a sum cannot pass."""
+    def _output_grads(self) -> list[Tensor]:
+        """A gradient of each output with mean away from 0, so that a backward that drops a sum cannot pass."""
         with torch.no_grad():
-            output = self.operator.reference(*self.inputs.values())
-        generator = torch.Generator().manual_seed(self.workload.seed + 1)
-        grad = torch.randn(output.shape, generator=generator) if output.numel() < 1 << 24 else None
-        if grad is None:
-            generator = torch.Generator(self.device).manual_seed(self.workload.seed + 1)
+            outputs = as_tuple(self.operator.reference(*self.inputs.values()))
+        return [self._output_grad(output, self.workload.seed + 1 + i) for i, output in enumerate(outputs)]
+
+    def _output_grad(self, output: Tensor, seed: int) -> Tensor:
+        if output.numel() < 1 << 24:
+            grad = torch.randn(output.shape, generator=torch.Generator().manual_seed(seed))
+        else:
+            generator = torch.Generator(self.device).manual_seed(seed)
             grad = torch.randn(output.shape, generator=generator, device=self.device, dtype=output.dtype)
         return (grad + 0.5).to(device=self.device, dtype=output.dtype)
 
 
-def run(operator: Operator, call: Any, inputs: dict[str, Any], grad: Tensor) -> dict[str, Tensor]:
-    """Outputs by name: `output`, and `grad NAME` for every differentiable argument. The inputs are not touched."""
-    leaves = {
-        name: value.detach().requires_grad_() if name in operator.differentiable else value
-        for name, value in inputs.items()
-    }
-    output = call(*leaves.values())
-    wanted = [leaves[name] for name in operator.differentiable]
-    gradients = torch.autograd.grad(output, wanted, grad.to(output.dtype)) if wanted else ()
-    named = {f"grad {name}": value for name, value in zip(operator.differentiable, gradients, strict=True)}
-    return {"output": output.detach(), **named}
+def run(operator: Operator, call: Any, inputs: dict[str, Any], grads: list[Tensor]) -> dict[str, Tensor]:
+    """Outputs by name, and `grad NAME` for every differentiable argument that is given. The inputs are not touched."""
+    arguments, wanted = leaves(operator, inputs)
+    outputs = as_tuple(call(*arguments))
+    if len(outputs) != len(operator.outputs):
+        raise TypeError(f"{len(outputs)} outputs, expected {len(operator.outputs)}: {', '.join(operator.outputs)}")
+    given = [grad.to(output.dtype) for output, grad in zip(outputs, grads, strict=True)]
+    gradients = torch.autograd.grad(outputs, list(wanted.values()), given) if wanted else ()
+    named = {f"grad {name}": value for name, value in zip(wanted, gradients, strict=True)}
+    return {**{name: output.detach() for name, output in zip(operator.outputs, outputs, strict=True)}, **named}
 
 
 def prove(
@@ -108,8 +111,8 @@ def prove(
     before = {name: value.clone() for name, value in answers.inputs.items() if isinstance(value, Tensor)}
     try:
         with poisoned_empty():
-            got = run(operator, candidate.call, answers.inputs, answers.grad)
-            again = run(operator, candidate.call, answers.inputs, answers.grad)
+            got = run(operator, candidate.call, answers.inputs, answers.grads)
+            again = run(operator, candidate.call, answers.inputs, answers.grads)
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
     except Exception as error:

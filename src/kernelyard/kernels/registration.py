@@ -21,35 +21,48 @@ def register(
     fake_forward: Callable[..., Any],
     fake_backward: Callable[..., Any],
     save: Callable[[tuple[Any, ...], Any], tuple[tuple[torch.Tensor, ...], tuple[Any, ...]]],
-    gradients: tuple[int, ...],
-) -> Callable[..., torch.Tensor]:
+    gradients: tuple[int | tuple[int, ...], ...],
+    results: int = 1,
+) -> Callable[..., Any]:
     """Register `kernelyard::<name>` and `kernelyard::<name>_backward`; return the callable users get.
 
-    `forward(*inputs)` returns fresh tensors only: the result, or a tuple of the result and what the backward
-    needs. `save(inputs, outputs)` picks what is kept: tensors and constants. `backward(grad, *tensors,
-    *constants)` returns the gradients of the inputs at the positions in `gradients`. Both are annotated:
-    torch reads their schema from it. The fakes take the same arguments and return empty tensors of the right
-    shape.
+    `forward(*inputs)` returns fresh tensors only: the result, or a tuple of the `results` results and then what
+    the backward needs. `save(inputs, outputs)` picks what is kept: tensors (or None) and constants.
+    `backward(*grads, *tensors, *constants)` takes one gradient for each result, None for a result that nothing
+    used where there are several, and returns the gradients of the inputs at the positions in `gradients`: fresh
+    tensors, of any shape for an input that is None or wants no gradient. An entry of `gradients` that is a tuple
+    names several inputs with one gradient between them. Both are annotated: torch reads their schema from it. The fakes take the same arguments and return empty tensors of the right shape.
+
+    The callable returns the result, or a tuple of the results where there are several.
     """
     forward_op = torch.library.custom_op(f"kernelyard::{name}", forward, mutates_args=())
     backward_op = torch.library.custom_op(f"kernelyard::{name}_backward", backward, mutates_args=())
     forward_op.register_fake(fake_forward)
     backward_op.register_fake(fake_backward)
 
+    positions = [entry if isinstance(entry, tuple) else (entry,) for entry in gradients]
+    flat = [position for places in positions for position in places]
+
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         tensors, ctx.constants = save(inputs, output)
         ctx.save_for_backward(*tensors)
         ctx.count = len(inputs)
+        ctx.set_materialize_grads(False)
 
-    def differentiate(run: Callable[..., Any], ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-        found = run(grad, *ctx.saved_tensors, *ctx.constants)
+    def differentiate(run: Callable[..., Any], ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         spread: list[torch.Tensor | None] = [None] * ctx.count
-        for position, value in zip(gradients, found if isinstance(found, tuple) else (found,), strict=True):
-            spread[position] = value
+        grads = grads[:results]
+        if all(grad is None for grad in grads):
+            return tuple(spread)
+        found = run(*grads, *ctx.saved_tensors, *ctx.constants)
+        for places, value in zip(positions, found if isinstance(found, tuple) else (found,), strict=True):
+            for position in places:
+                if ctx.needs_input_grad[position]:
+                    spread[position] = value
         return tuple(spread)
 
     forward_op.register_autograd(
-        lambda ctx, grad, *_: differentiate(backward_op, ctx, grad), setup_context=setup_context
+        lambda ctx, *grads: differentiate(backward_op, ctx, grads), setup_context=setup_context
     )
 
     class Direct(torch.autograd.Function):
@@ -59,24 +72,33 @@ def register(
             setup_context(ctx, inputs, outputs)
             if not isinstance(outputs, tuple):
                 return outputs
-            ctx.mark_non_differentiable(*outputs[1:])
+            ctx.mark_non_differentiable(*outputs[results:])
             return outputs
 
         @staticmethod
         @torch.autograd.function.once_differentiable
-        def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> tuple[Any, ...]:
-            return differentiate(backward, ctx, grad)
+        def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+            return differentiate(backward, ctx, grads)
 
     Direct.__name__ = Direct.__qualname__ = name
 
-    def call(*inputs: Any) -> torch.Tensor:
+    def call(*inputs: Any) -> Any:
         if torch.compiler.is_compiling() or _observed(inputs[0]):
             outputs = forward_op(*inputs)
-        elif torch.is_grad_enabled() and any(inputs[position].requires_grad for position in gradients):
+        elif torch.is_grad_enabled() and wants_gradient(inputs):
             outputs = Direct.apply(*inputs)
         else:
             outputs = forward(*inputs)
-        return outputs[0] if isinstance(outputs, tuple) else outputs
+        if not isinstance(outputs, tuple):
+            return outputs
+        return outputs[0] if results == 1 else outputs[:results]
+
+    def wants_gradient(inputs: tuple[Any, ...]) -> bool:
+        # A loop, since a generator's frame costs a microsecond.
+        for position in flat:  # noqa: SIM110
+            if inputs[position] is not None and inputs[position].requires_grad:
+                return True
+        return False
 
     return call
 

@@ -4,16 +4,21 @@ from pathlib import Path
 
 import torch
 
+from kernelyard.kernels import plans
 from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import Rows, along
-from kernelyard.ops.softmax import plans
-from kernelyard.ops.softmax.derivative import dtype_refusal, registered
+from kernelyard.kernels.plans import Limits, Stage
+from kernelyard.kernels.support import cuda_refusal, dtype_refusal
+from kernelyard.ops.softmax.derivative import registered
+
+FORWARD = Limits("forward", 1, (Stage(512, 64 << 10), Stage(512, 128 << 10)))
+BACKWARD = Limits("backward", 2, (Stage(256, 32 << 10), Stage(512, 72 << 10, dy_in_registers=True)))
 
 _TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
 _built: dict[tuple[object, ...], tuple[plans.Plan, list[Launcher]]] = {}
 
 
-def _build(limits: plans.Limits, plan: plans.Plan, dtype: torch.dtype, device: torch.device) -> list[Launcher]:
+def _build(limits: Limits, plan: plans.Plan, dtype: torch.dtype, device: torch.device) -> list[Launcher]:
     return [
         Launcher(
             f"softmax_cuda.{kernel}_{limits.name}",
@@ -33,7 +38,7 @@ def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if x.numel():
         view = along(x, dim)
-        _run(plans.FORWARD, view, (view.data, y), (view.length, view.pitch))
+        _run(FORWARD, view, (view.data, y), (view.length, view.pitch))
     return y
 
 
@@ -41,11 +46,11 @@ def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
     dx = torch.empty_like(y, memory_format=torch.contiguous_format)
     if y.numel():
         view = along(y.contiguous(), dim)
-        _run(plans.BACKWARD, view, (dy.contiguous(), view.data, dx), (view.length,))
+        _run(BACKWARD, view, (dy.contiguous(), view.data, dx), (view.length,))
     return dx
 
 
-def _run(limits: plans.Limits, view: Rows, tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...]) -> None:
+def _run(limits: Limits, view: Rows, tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...]) -> None:
     """Launch what the view needs. `tensors` are the kernel's, the last one its output; `sizes` end its arguments."""
     like = view.data
     addresses = tuple([tensor.data_ptr() for tensor in tensors])
@@ -87,7 +92,7 @@ def _run_split(
 
 
 def _run_columns(
-    limits: plans.Limits,
+    limits: Limits,
     view: Rows,
     addresses: tuple[int, ...],
 ) -> None:
@@ -111,9 +116,7 @@ def _run_columns(
 
 def refusal(x: torch.Tensor, dim: int) -> str | None:
     """Why this backend does not take the input, or None."""
-    if not x.is_cuda or torch.version.hip is not None:
-        return "needs an NVIDIA GPU"
-    return dtype_refusal(x)
+    return cuda_refusal(x) or dtype_refusal(x)
 
 
 softmax = registered("cuda", _forward, _backward)

@@ -7,6 +7,7 @@ import torch
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import DTYPES, Mode, Workload
+from kernelyard.ops.inputs import generator_of, laid_out
 from kernelyard.ops.softmax.reference import softmax
 
 
@@ -17,7 +18,7 @@ def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
     the values; `masked=True` for minus infinity in about a third of the elements, never in a whole row.
     """
     dim = workload.option("dim", -1)
-    generator = torch.Generator(device).manual_seed(workload.seed)
+    generator = generator_of(workload, device)
     shape, layout = workload.shape, workload.option("layout", "contiguous")
     if layout == "expanded":
         shape = (1, *shape[1:])
@@ -27,22 +28,7 @@ def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
         mask = torch.rand(shape, device=device, generator=generator) < 1 / 3
         mask.select(dim, 0).fill_(False)
         x.masked_fill_(mask, float("-inf"))
-    return {"x": _laid_out(x, layout, workload.shape), "dim": dim}
-
-
-def _laid_out(x: torch.Tensor, layout: str, shape: tuple[int, ...]) -> torch.Tensor:
-    """The values of `x` as a view of the wanted layout."""
-    if layout == "contiguous":
-        return x
-    if layout == "expanded":
-        return x.expand(shape)
-    if layout == "transposed":
-        return x.transpose(-1, -2).contiguous().transpose(-1, -2)
-    if layout == "sliced":
-        return torch.nn.functional.pad(x, (5, 8))[..., 5 : 5 + shape[-1]]
-    if layout == "misaligned":
-        return x.new_zeros(x.numel() + 1)[1:].copy_(x.flatten()).view(shape)
-    raise UsageError(f"unknown layout {layout!r}")
+    return {"x": laid_out(x, layout, workload.shape), "dim": dim}
 
 
 def cost(workload: Workload, mode: Mode) -> Cost:
@@ -74,7 +60,7 @@ def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
     return Workload.of(*shape, dtype=dtype)
 
 
-def sweep(dtype: str, device_type: str) -> Sweep:
+def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """Row lengths at a constant size: 512 MiB on a GPU, 2^16 elements on a CPU."""
     lengths: tuple[int, ...] = (64, 256, 1024, 4096)
     elements = 2**16
@@ -82,7 +68,7 @@ def sweep(dtype: str, device_type: str) -> Sweep:
         elements = 2**28 if DTYPES[dtype].itemsize == 2 else 2**27
         lengths = (1024, 4096, 16384, 65536, 262144)
     points = tuple((n, Workload.of(elements // n, n, dtype=dtype)) for n in lengths)
-    return Sweep(x_name="N", x_label="row length", points=points)
+    return (Sweep(x_name="N", x_label="row length", points=points),)
 
 
 def ladder(device_type: str) -> Workload:
@@ -184,7 +170,7 @@ DEFINITION = Operator(
     differentiable=("x",),
     workloads=_grid(),
     gpu_workloads=_gpu_grid(),
-    sweep=sweep,
+    sweeps=sweeps,
     ladder=ladder,
     workload_of=workload_of,
 )

@@ -5,17 +5,7 @@ from typing import Any
 
 import torch
 
-from kernelyard.core.workload import dtype_name
 from kernelyard.kernels.registration import register
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-
-def dtype_refusal(x: torch.Tensor) -> str | None:
-    """Why a kernel of this operator does not take x's dtype, or None."""
-    if x.dtype in DTYPES:
-        return None
-    return f"takes float32, bfloat16 and float16, not {dtype_name(x.dtype)}"
 
 
 def registered(backend: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., torch.Tensor]:

@@ -1,5 +1,6 @@
 // Softmax of rows too long for a cluster: many CTAs to a row, which meet through device memory between two kernels.
 
+#include "online.cuh"
 #include "row.cuh"
 
 // CTA x of row y owns `tiles` tiles of ITEMS * THREADS vectors. The second kernel walks them backwards: what the first
@@ -30,7 +31,7 @@ split_part_forward(const Scalar* gx, float2* g_parts, Index length, Index pitch,
       take(part, values);
     }
   }
-  part = at.softmax_part(part);
+  part = over_row(at, part);
   if (at.thread == 0) g_parts[Index(blockIdx.y) * gridDim.x + blockIdx.x] = part;
 }
 

@@ -1,6 +1,7 @@
 // Softmax of long rows held in shared memory: copied there without passing through registers, so that more of them are
 // on their way at once than registers would hold. Each thread reads back what it copied itself.
 
+#include "online.cuh"
 #include "row.cuh"
 
 extern __shared__ Chunk s_held[];
@@ -31,7 +32,7 @@ staged_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pit
     span.read(i, s_x[i * THREADS], -INF, values);
     take(part, values);
   }
-  part = at.softmax_part(part);
+  part = over_row(at, part);
   const float max = finite(part.x), scale = 1.f / part.y;
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {

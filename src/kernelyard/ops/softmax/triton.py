@@ -4,10 +4,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelyard.core.interpreter import interpreting
 from kernelyard.kernels.counters import launches
 from kernelyard.kernels.layout import Rows, along
-from kernelyard.ops.softmax.derivative import dtype_refusal, registered
+from kernelyard.kernels.support import dtype_refusal, triton_refusal
+from kernelyard.ops.softmax.derivative import registered
 from kernelyard.ops.softmax.triton_settings import SETTINGS, column_blocks, row_blocks, split_blocks
 
 # Loop bounds are constants, because the interpreter of Triton 3.6 cannot read one from an argument under NumPy 2.4.
@@ -316,9 +316,7 @@ def _on(tensor: torch.Tensor) -> torch.cuda.device:
 
 def refusal(x: torch.Tensor, dim: int) -> str | None:
     """Why this backend does not take the input, or None."""
-    if x.device.type == "cpu" and not interpreting():
-        return "needs a GPU, or TRITON_INTERPRET=1 for Triton's interpreter"
-    return dtype_refusal(x)
+    return triton_refusal(x) or dtype_refusal(x)
 
 
 softmax = registered("triton", _forward, _backward)

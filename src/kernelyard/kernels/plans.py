@@ -1,4 +1,8 @@
-"""How the CUDA kernels are launched: which of them for which row, with the measured reason for every threshold."""
+"""How CUDA kernels that work along rows or columns are launched: and why.
+
+An operator brings its `Limits`, one for each direction, and a .cu for each `source` that a plan may name.
+Percentages are of the copy bandwidth, taken with softmax on an H100 (2026-11).
+"""
 
 from dataclasses import dataclass
 from functools import cache
@@ -25,9 +29,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a thread, a CTA and a cluster hold of a row, for one direction. Percentages are of the copy bandwidth."""
+    """What a thread, a CTA and a cluster hold of a row, for one direction of an operator."""
 
     name: str
+    """`forward` or `backward`: the end of the kernels' names."""
+    inputs: int
+    """Tensors whose rows are held at once."""
     stages: tuple[Stage, ...]
     """In the order they are tried."""
     registers: int = 64
@@ -39,8 +46,6 @@ class Limits:
     them at once: 90 % at 65536 elements of 16 bits and 80 % at 262144, where shared memory reaches 98 and 96."""
 
 
-FORWARD = Limits("forward", (Stage(512, 64 << 10), Stage(512, 128 << 10)))
-BACKWARD = Limits("backward", (Stage(256, 32 << 10), Stage(512, 72 << 10, dy_in_registers=True)))
 LARGEST_CLUSTER = 16
 """More than 8 is not portable, but every Hopper allows it."""
 
@@ -61,7 +66,7 @@ class RowPlan:
     rows: int
     items: int
     cluster: int = 1
-    source = "softmax"
+    source = "rows"
     kernels = ("rows",)
 
     @property
@@ -97,8 +102,8 @@ class StagedPlan(RowPlan):
         return (*super().macros, ("DY_IN_REGISTERS", int(self.dy_in_registers)))
 
     def shared_bytes(self, limits: Limits) -> int:
-        inputs = 2 if limits is BACKWARD and not self.dy_in_registers else 1
-        return self.threads * self.items * VECTOR * inputs
+        staged = limits.inputs - 1 if self.dy_in_registers else limits.inputs
+        return self.threads * self.items * VECTOR * staged
 
 
 @dataclass(frozen=True)
@@ -224,7 +229,7 @@ def columns(limits: Limits, outer: int, length: int, inner: int, size: int, alig
         across = max(1, min(32, wide, line // (vec * size)))
         along = threads // across
         # 1024 threads have 64 registers each: too few for two inputs, or for eight columns of 16 bits.
-        if length <= along * most and (threads <= 512 or (limits is FORWARD and vec <= 4)):
+        if length <= along * most and (threads <= 512 or (limits.inputs == 1 and vec <= 4)):
             along = min(along, max(32 // across, _power_above(-(-length // most))))
             return ColumnPlan(vec, across, along, -(-length // along))
     across = max(1, min(32, wide, 64 // (vec * size)))

@@ -2,11 +2,12 @@
 //
 // A row belongs to THREADS threads in each of CLUSTER CTAs, ROWS rows to a CTA. With SHIFTED, rows start anywhere:
 // vectors are the aligned 16 bytes that cover the row, and the elements before and after it are masked; all tensors of
-// a call then lie equally against 16 bytes. OFFSET is the type that counts a row's elements.
+// a call then lie equally against 16 bytes. OFFSET is the type that counts a row's elements. A kernel calls `meet` (or
+// what calls it) at most once: the parts lie in shared memory that is not written twice.
 #pragma once
 
 #include "cluster.cuh"
-#include "softmax.cuh"
+#include "reduce.cuh"
 
 using Offset = OFFSET;
 constexpr int LANES = THREADS < WARP ? THREADS : WARP;
@@ -52,6 +53,8 @@ struct Span {
 };
 
 struct Place {
+  static constexpr int LANES_OF_ROW = LANES;
+  static constexpr bool ALONE = PARTS == 1;
   int thread = threadIdx.x % THREADS, lane = thread % LANES, warp = thread / LANES, rank = 0;
 
   // The row of this thread; CTAs of a cluster learn here that their peers run.
@@ -80,13 +83,15 @@ struct Place {
     for (int p = lane; p < PARTS; p += WARP) part = add(part, parts[p]);
     return part;
   }
-  __device__ float2 softmax_part(float2 part) const {
-    part = meet(combine_over<LANES>(part), {-INF, 0.f}, combine);
-    return PARTS == 1 ? part : combine_over<WARP>(part);
-  }
   __device__ float total(float value) const {
     const auto add = [](float2 a, float2 b) { return float2{a.x + b.x, 0.f}; };
     const float2 part = meet({sum_over<LANES>(value), 0.f}, {0.f, 0.f}, add);
     return PARTS == 1 ? part.x : sum_over<WARP>(part.x);
+  }
+  // Two sums in one round trip.
+  __device__ float2 totals(float2 value) const {
+    const auto add = [](float2 a, float2 b) { return float2{a.x + b.x, a.y + b.y}; };
+    const float2 part = meet({sum_over<LANES>(value.x), sum_over<LANES>(value.y)}, {0.f, 0.f}, add);
+    return PARTS == 1 ? part : float2{sum_over<WARP>(part.x), sum_over<WARP>(part.y)};
   }
 };

@@ -1,5 +1,6 @@
 // Softmax of rows held in registers: each element is read once and its exponential taken once.
 
+#include "online.cuh"
 #include "row.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS * ROWS)
@@ -30,7 +31,7 @@ rows_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pitch
 #pragma unroll
     for (int j = 0; j < VEC; ++j) part.y += r_e[i][j] = exp_below(r_e[i][j], own);
   }
-  part = at.softmax_part(part);
+  part = over_row(at, part);
   const float scale = exp_below(mine, finite(part.x)) / part.y;
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {

@@ -1,0 +1,28 @@
+"""What the kernel backends take: dtypes and devices. Each function says why not in a few words, or returns None."""
+
+import torch
+
+from kernelyard.core.interpreter import interpreting
+from kernelyard.core.workload import dtype_name
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def dtype_refusal(*tensors: torch.Tensor | None) -> str | None:
+    """Why a kernel does not take one of the tensors' dtypes, or None."""
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype not in DTYPES:
+            return f"takes float32, bfloat16 and float16, not {dtype_name(tensor.dtype)}"
+    return None
+
+
+def cuda_refusal(x: torch.Tensor) -> str | None:
+    """Why CUDA C++ does not run where `x` is, or None."""
+    return None if x.is_cuda and torch.version.hip is None else "needs an NVIDIA GPU"
+
+
+def triton_refusal(x: torch.Tensor) -> str | None:
+    """Why Triton does not run where `x` is, or None."""
+    if x.device.type == "cpu" and not interpreting():
+        return "needs a GPU, or TRITON_INTERPRET=1 for Triton's interpreter"
+    return None
