@@ -31,7 +31,8 @@ def register(
     `backward(*grads, *tensors, *constants)` takes one gradient for each result, None for a result that nothing
     used where there are several, and returns the gradients of the inputs at the positions in `gradients`: fresh
     tensors, of any shape for an input that is None or wants no gradient. An entry of `gradients` that is a tuple
-    names several inputs with one gradient between them. Both are annotated: torch reads their schema from it. The fakes take the same arguments and return empty tensors of the right shape.
+    names several inputs with one gradient between them. Both are annotated: torch reads their schema from it.
+    The fakes take the same arguments and return empty tensors of the right shape.
 
     The callable returns the result, or a tuple of the results where there are several.
     """
