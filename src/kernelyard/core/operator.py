@@ -57,15 +57,18 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Implementation:
-    """One backend of an operator, ready to be called."""
+    """One backend of an operator, or a foreign library's way of it, ready to be called."""
 
     backend: str
+    """The backend's name, or the library's."""
     call: Callable[..., Any]
     """Takes the operator's arguments in order and returns its output, or a tuple of its outputs; differentiable in the
     arguments that the operator names."""
     refusal: Callable[..., str | None]
     """With the same arguments: why this backend does not take them here, or None if it does."""
     source_files: tuple[Path, ...] = ()
+    note: str = ""
+    """One line on what a foreign library computes that the operator does not ask for; shown under every table."""
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,33 @@
 
 An operator is a folder holding `definition.py`; a backend of it is a file beside the definition. Both are
 found by looking, so adding one edits no list. Importing this package imports no compiler: a backend's own
-imports (triton, cuda.core) happen at its first call.
+imports (triton, cuda.core) happen at its first call. A file `peer_<library>.py` is a foreign library's way of the
+same operator, for `bench --against`.
 """
 
 from importlib import import_module
 
 from kernelyard.core.operator import Operator
-from kernelyard.ops.discovery import backend_module, backends, definition, operator_names, source_files
+from kernelyard.ops.discovery import (
+    backend_module,
+    backends,
+    definition,
+    operator_names,
+    peer_module,
+    peers,
+    source_files,
+)
 
-__all__ = ["Operator", "backend_module", "backends", "definition", "operator_names", "source_files"]
+__all__ = [
+    "Operator",
+    "backend_module",
+    "backends",
+    "definition",
+    "operator_names",
+    "peer_module",
+    "peers",
+    "source_files",
+]
 
 for _name in operator_names():
     # The import binds the folder's module under this name; the public function replaces it, once and for

@@ -9,6 +9,7 @@ from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.operator import Backend, Operator
 
 _ROOT = Path(__file__).parent
+_PEER = "peer_"
 
 
 def operator_names() -> list[str]:
@@ -40,6 +41,23 @@ def backend_module(name: str, backend: Backend | str) -> ModuleType:
     if wanted == Backend.TRITON.value:
         round_to_nearest()
     return import_module(f"kernelyard.ops.{name}.{wanted}")
+
+
+def peers(name: str) -> list[str]:
+    """The foreign libraries that an operator is measured against, by their files `peer_<library>.py`."""
+    _check_operator(name)
+    return sorted(path.stem.removeprefix(_PEER) for path in (_ROOT / name).glob(f"{_PEER}*.py"))
+
+
+def peer_module(name: str, library: str) -> ModuleType:
+    """A foreign library's way of an operator, in the shape of a backend's module.
+
+    Raises UsageError for a peer the operator does not have, ImportError where the library is not installed.
+    """
+    known = peers(name)
+    if library not in known:
+        raise unknown(f"peer of {name}", library, known)
+    return import_module(f"kernelyard.ops.{name}.{_PEER}{library}")
 
 
 def source_files(name: str, backend: Backend | str) -> list[Path]:

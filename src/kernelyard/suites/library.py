@@ -1,7 +1,9 @@
 """The library's operators as the judge sees them: an `Operator` and its `Implementation`s."""
 
+from pathlib import Path
+
 from kernelyard import ops
-from kernelyard.core.errors import unknown
+from kernelyard.core.errors import first_line, unknown
 from kernelyard.core.operator import Backend, Implementation
 
 
@@ -23,3 +25,30 @@ def implementations(operator: str, only: list[str] | None = None) -> list[Implem
         if name not in present:
             raise unknown(f"backend of {operator}", name, present)
     return [implementation(operator, name) for name in present if not only or name in only]
+
+
+PEER_PACKAGES = {"liger": "liger-kernel", "quack": "quack-kernels"}
+"""What pip installs for a foreign library whose package is called otherwise."""
+
+
+class PeerAbsent(Exception):
+    """A foreign library that cannot be imported here; the message is one line that says how to get it."""
+
+
+def peer(operator: str, library: str) -> Implementation:
+    """A foreign library's way of an operator, as one more implementation of it.
+
+    Raises UsageError for a library that the operator has no file for, PeerAbsent where it cannot be imported.
+    """
+    try:
+        module = ops.peer_module(operator, library)
+    except ImportError as error:
+        package = PEER_PACKAGES.get(library, library)
+        raise PeerAbsent(f"{library} is not installed here: pip install {package} ({first_line(error)})") from error
+    return Implementation(
+        backend=library,
+        call=getattr(module, operator),
+        refusal=module.refusal,
+        source_files=(Path(module.__file__ or ""),),
+        note=getattr(module, "NOTE", ""),
+    )
