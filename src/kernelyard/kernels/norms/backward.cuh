@@ -1,0 +1,41 @@
+// The backward of layer norm and RMS norm, element by element, in fp32.
+//
+// With x_hat = (x - mean) * rstd and g = dy * (offset + w):  dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat)),
+// dw = sum of dy * x_hat over rows, db = sum of dy. RMS norm has no mean(g): it is not CENTRED. Macros: TYPE of x and
+// dx, DY of dy, WEIGHT of w, dw and db, ROUNDED of the x_hat that the forward multiplied with w; VEC elements a vector;
+// HAS_WEIGHT, HAS_BIAS, HAS_TOTAL (a gradient that is added to dx).
+#pragma once
+
+#include "reduce.cuh"
+
+using Dy = DY;
+using Weight = WEIGHT;
+using Rounded = ROUNDED;
+
+constexpr int PLANES = HAS_WEIGHT + HAS_BIAS;
+
+// VEC elements as floats, in pieces of at most 16 bytes.
+template <typename T> __device__ void read(const T* from, float (&values)[VEC]) {
+  constexpr int WIDE = VEC * sizeof(T) > 16 ? 16 / sizeof(T) : VEC;
+#pragma unroll
+  for (int first = 0; first < VEC; first += WIDE) {
+    Vector<T, WIDE> piece;
+    piece.load(from + first);
+#pragma unroll
+    for (int j = 0; j < WIDE; ++j) values[first + j] = piece[j];
+  }
+}
+
+// Of a row or column.
+struct Stats { float mean, rstd; };
+struct Means { float g, g_x_hat; };
+
+__device__ inline float normalised(float x, Stats stats) {
+  return (CENTRED ? x - stats.mean : x) * stats.rstd;
+}
+
+__device__ inline float as_multiplied(float x_hat) { return widen(narrow<Rounded>(x_hat)); }
+
+__device__ inline float input_gradient(float g, float x_hat, Stats stats, Means means) {
+  return stats.rstd * ((CENTRED ? g - means.g : g) - x_hat * means.g_x_hat);
+}

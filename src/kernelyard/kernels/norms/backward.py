@@ -1,0 +1,242 @@
+"""The CUDA backward of layer_norm, rms_norm and fused_add_rms_norm: dx, dweight and dbias of a normalisation.
+
+Deterministic: sums are taken in an order that depends on shapes, dtypes and the device alone.
+"""
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from kernelyard.kernels.launch import Launcher
+from kernelyard.kernels.layout import along
+from kernelyard.kernels.norms import backward_plans as plans
+from kernelyard.kernels.nvrtc import Defines
+
+_FOLDER = Path(__file__).parent
+_TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
+
+Run = Callable[..., None]
+
+
+class _Case(NamedTuple):
+    """What tells calls apart that need different launches."""
+
+    x: torch.dtype
+    dy: torch.dtype
+    weight: torch.dtype | None
+    bias: bool
+    total: bool
+    centred: bool
+    casting: str
+    offset: float
+    outer: int
+    length: int
+    inner: int
+    x_pitch: int
+    dy_pitch: int
+    total_pitch: int
+    alignment: int
+    """The largest power of two, 16 at most, that divides all addresses."""
+    device: torch.device
+
+    @property
+    def parameter(self) -> torch.dtype:
+        """Of dweight and dbias."""
+        return self.weight or self.x
+
+    @property
+    def planes(self) -> int:
+        return (self.weight is not None) + self.bias
+
+    @property
+    def macros(self) -> Defines:
+        rounded = torch.float32
+        if self.casting == "llama":
+            rounded = self.x
+        elif self.casting == "t5" and self.weight is not None:
+            rounded = self.weight
+        return (
+            ("TYPE", _TYPES[self.x]),
+            ("DY", _TYPES[self.dy]),
+            ("WEIGHT", _TYPES[self.parameter]),
+            ("ROUNDED", _TYPES[rounded]),
+            ("CENTRED", int(self.centred)),
+            ("HAS_WEIGHT", int(self.weight is not None)),
+            ("HAS_BIAS", int(self.bias)),
+            ("HAS_TOTAL", int(self.total)),
+        )
+
+    @property
+    def vec(self) -> int:
+        """Elements to a vector, such that every vector of every tensor is aligned."""
+        vec = plans.VECTOR // max(self.x.itemsize, self.dy.itemsize)
+        sizes = [self.length, self.x_pitch, self.dy_pitch, self.total_pitch] if self.inner == 1 else [self.inner]
+        while any(size % vec for size in sizes) or self.alignment % min(plans.VECTOR, vec * self.widest):
+            vec //= 2
+        return vec
+
+    @property
+    def widest(self) -> int:
+        return max(self.x.itemsize, self.dy.itemsize)
+
+    @property
+    def offset_bits(self) -> int:
+        return int(struct.unpack("<i", struct.pack("<f", self.offset))[0])
+
+
+def normalise_backward(
+    dy: torch.Tensor | None,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    *,
+    dtotal: torch.Tensor | None = None,
+    offset: float,
+    casting: str,
+    centred: bool,
+    bias: bool,
+    count: int,
+    dim: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`(dx, dweight, dbias)` of x normalised over the `count` dims that end at `dim`: fresh, contiguous tensors.
+
+    `mean` (read where `centred`) and `rstd` are fp32, one for each row or column. `dtotal`, of x's shape and dtype, is
+    added to dx; without `dy` dx is dtotal. dweight and dbias have the weight's dtype (without a weight: x's) and the
+    shape of the normalised dims; they are empty where there is no weight, or no `bias`.
+    """
+    dim %= x.dim()
+    shape = x.shape[dim + 1 - count : dim + 1]
+    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+    parameter = (x if weight is None else weight).dtype
+    dweight = torch.empty(shape if weight is not None else 0, dtype=parameter, device=x.device)
+    dbias = torch.empty(shape if bias else 0, dtype=parameter, device=x.device)
+    if dy is None or not x.numel():
+        if dy is None and dtotal is not None:
+            dx.copy_(dtotal)
+        return dx, dweight.zero_(), dbias.zero_()
+    length, inner = prod(shape), prod(x.shape[dim + 1 :])
+    x, x_pitch = _laid_out(x, count, length, inner)
+    dy, dy_pitch = _laid_out(dy, count, length, inner)
+    total_pitch = length
+    if dtotal is not None:
+        dtotal, total_pitch = _laid_out(dtotal, count, length, inner)
+    at_x, at_dy, at_total = x.data_ptr(), dy.data_ptr(), dtotal.data_ptr() if dtotal is not None else 0
+    at_weight = 0
+    if weight is not None:
+        if not weight.is_contiguous() or weight.data_ptr() % plans.VECTOR:
+            weight = weight.clone(memory_format=torch.contiguous_format)
+        at_weight = weight.data_ptr()
+    bits = (at_x | at_dy | at_total) % plans.VECTOR
+    case = _Case(
+        x.dtype,
+        dy.dtype,
+        None if weight is None else weight.dtype,
+        bias,
+        dtotal is not None,
+        centred,
+        casting,
+        offset,
+        x.numel() // (length * inner),
+        length,
+        inner,
+        x_pitch,
+        dy_pitch,
+        total_pitch,
+        bits & -bits or plans.VECTOR,
+        x.device,
+    )
+    gradients = [gradient.data_ptr() for gradient in (dweight, dbias) if gradient.numel()]
+    _runner(case)(at_dy, at_x, at_total, at_weight, mean.data_ptr(), rstd.data_ptr(), dx.data_ptr(), gradients)
+    return dx, dweight, dbias
+
+
+def _laid_out(tensor: torch.Tensor, count: int, length: int, inner: int) -> tuple[torch.Tensor, int]:
+    """The tensor as the kernels read it, copied where they cannot, and the elements from one row to the next."""
+    if inner > 1 or tensor.is_contiguous():
+        return tensor.contiguous(), length
+    view = along(tensor.flatten(-count), -1)
+    return view.data, view.pitch
+
+
+@cache
+def _runner(case: _Case) -> Run:
+    return _split(case)
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _launcher(
+    source: str, kernel: str, case: _Case, macros: Defines, threads: int, *, overlapping: bool = False
+) -> Launcher:
+    return Launcher(
+        f"norms_cuda.{kernel}_backward",
+        _FOLDER / f"backward_{source}.cu",
+        kernel,
+        (*case.macros, *macros),
+        device=case.device,
+        threads=threads,
+        overlapping=overlapping,
+    )
+
+
+def _finish(case: _Case, parts: int) -> Callable[[int, list[int]], None]:
+    """What adds up `parts` rows of parts, given their address and those of dweight and dbias."""
+    if not case.planes:
+        return lambda parts, gradients: None
+    plan = plans.finish(parts)
+    launcher = Launcher(
+        "norms_cuda.finish_backward",
+        _FOLDER / "backward_finish.cu",
+        "backward_finish",
+        (("TYPE", _TYPES[case.parameter]), *plan.macros),
+        device=case.device,
+        threads=plan.threads,
+        overlapping=torch.cuda.get_device_capability(case.device)[0] >= 9,
+    )
+    bound = launcher.bind((-(-case.length // 32), case.planes), 3, parts, case.length)
+    return lambda parts, gradients: bound(parts, gradients[0], gradients[-1])
+
+
+def _split(case: _Case) -> Run:
+    processors = _processors(case.device)
+    outer, length, inner = case.outer, case.length, case.inner
+    columns = outer * inner
+    if inner == 1:
+        plan = plans.split_rows(outer, length, case.vec, processors)
+        kernels, tiles = ("split_rows_sums", "split_rows_apply"), -(-length // (plan.threads * plan.vec))
+        grid = (outer, plan.chunks)
+        sizes: tuple[int, ...] = (length, case.dy_pitch, case.x_pitch)
+        apply_sizes: tuple[int, ...] = (outer, length, case.dy_pitch, case.x_pitch, case.total_pitch)
+    else:
+        plan = plans.split_columns(outer, length, inner, case.vec, processors)
+        kernels, tiles = ("split_columns_sums", "split_columns_apply"), -(-length // 32)
+        steps = -(-inner // (32 * plan.vec))
+        grid = (outer * steps, plan.chunks)
+        sizes = (length, inner, steps)
+        apply_sizes = (outer, length, inner, steps)
+    built = [_launcher("split", name, case, plan.macros, plan.threads) for name in (*kernels, "split_means")]
+    sums = built[0].bind(grid, 6, *sizes, case.offset_bits)
+    apply = built[1].bind((tiles, plan.parts), 7, *apply_sizes, case.offset_bits)
+    means = built[2].bind(-(-columns // plan.threads), 4, columns, plan.chunks, length)
+    finish = _finish(case, plan.parts)
+
+    def run(dy: int, x: int, total: int, weight: int, mean: int, rstd: int, dx: int, gradients: list[int]) -> None:
+        scratch = torch.empty(columns * (plan.chunks * 2 + 4), dtype=torch.float32, device=case.device)
+        parts = torch.empty(plan.parts * case.planes * length, dtype=torch.float32, device=case.device)
+        found = scratch.data_ptr()
+        parted = found + 16 * columns
+        sums(dy, x, weight, mean, rstd, parted)
+        means(parted, mean, rstd, found)
+        apply(dy, x, total, weight, found, dx, parts.data_ptr())
+        finish(parts.data_ptr(), gradients)
+
+    return run
