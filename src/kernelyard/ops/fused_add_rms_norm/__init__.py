@@ -1,0 +1,42 @@
+"""A residual added and the sum RMS-normalised in one pass, in every backend of the ladder."""
+
+import torch
+
+from kernelyard.core.errors import UsageError
+from kernelyard.core.operator import Backend
+from kernelyard.kernels.norms.shapes import check_casting, check_parameters
+from kernelyard.ops.dispatch import implementation
+
+
+def fused_add_rms_norm(
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    offset: float = 0.0,
+    casting: str = "gemma",
+    backend: Backend | str | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(rms_norm(total), total) over the last dim, with total = input + residual rounded to the input's dtype.
+
+    input and residual: one shape of one dim or more (also with no elements), any layouts, one dtype for the kernels;
+    weight: the size of the last dim, of a dtype that may differ; float32, bfloat16 or float16 for the kernels.
+    `offset` and `casting` as in `rms_norm`, whose dtype the first result has. Both results are new and contiguous and
+    nothing is written in place; differentiable with respect to input, residual and weight, through either result.
+
+    Without `backend`: CUDA C++ on an NVIDIA GPU, else Triton on a GPU. Where neither takes the input (a CPU
+    tensor, float64) it is an addition and torch's own rms_norm, which a log line says once. A named backend is used
+    or refused, never replaced.
+
+    Raises UsageError for a residual or weight of another shape, an unknown casting or backend, or a backend that does
+    not take the input.
+    """
+    if input.dim() == 0 or residual.shape != input.shape:
+        raise UsageError(
+            f"input and residual have shapes {list(input.shape)} and {list(residual.shape)}, expected one shape, not ()"
+        )
+    check_parameters(input, 1, -1, weight=weight)
+    check_casting(casting)
+    arguments = (residual, weight, eps, offset, casting)
+    return implementation("fused_add_rms_norm", backend, input, *arguments)(input, *arguments)

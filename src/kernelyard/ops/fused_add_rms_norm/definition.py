@@ -1,0 +1,126 @@
+"""Fused add and RMS norm: what it takes, what it costs, and the cases it is proved and timed on."""
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from kernelyard.core.operator import Cost, Operator, Sweep
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.ops import norm_cases as cases
+from kernelyard.ops.fused_add_rms_norm.reference import fused_add_rms_norm
+from kernelyard.ops.inputs import generator_of
+
+
+def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
+    """`x` and `residual` alike, `weight` around 1 - offset, `eps`, `offset`, `casting`.
+
+    Options: those and `layout` (contiguous, transposed, sliced, expanded, misaligned), `scale` and `shift` of x and
+    residual; `residual_layout` of the residual where it is another; `weight=False`; `weight_dtype`.
+    """
+    generator = generator_of(workload, device)
+    offset = workload.option("offset", 0.0)
+    x = cases.values(workload, device, generator)
+    beside = dict(workload.options)
+    beside["layout"] = workload.option("residual_layout", workload.option("layout", "contiguous"))
+    residual = cases.values(Workload.of(*workload.shape, dtype=workload.dtype, **beside), device, generator)
+    weight = cases.parameter(workload, device, generator, 1 - offset) if workload.option("weight", True) else None
+    return {
+        "x": x,
+        "residual": residual,
+        "weight": weight,
+        "eps": workload.option("eps", 1e-6),
+        "offset": offset,
+        "casting": workload.option("casting", "gemma"),
+    }
+
+
+def cost(workload: Workload, mode: Mode) -> Cost:
+    """rms_norm's, and beside it the residual read and the total written, the total's own gradient read.
+
+    Operations per element: one addition more than rms_norm each way.
+    """
+    parameters = int(workload.option("weight", True))
+    plain = cases.norm_cost(workload, Mode.FORWARD, parameters=parameters, statistics=1, operations=(5, 10))
+    back = cases.norm_cost(workload, Mode.BACKWARD, parameters=parameters, statistics=1, operations=(5, 10))
+    whole = torch.Size(workload.shape).numel() * workload.torch_dtype.itemsize
+    forward = Cost(plain.read_bytes + whole, plain.write_bytes + whole, plain.operations)
+    return cases.of_mode(forward, Cost(back.read_bytes + whole, back.write_bytes, back.operations), mode)
+
+
+def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
+    """Row lengths; on a GPU also the host's time for few rows."""
+    lengths = cases.by_length(dtype, device_type)
+    return (lengths,) if device_type == "cpu" else (lengths, cases.small(dtype))
+
+
+def ladder(device_type: str) -> Workload:
+    """128 MiB of bf16 on a GPU; small enough for Triton's interpreter on a CPU."""
+    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
+
+
+_EVERY_DTYPE: cases.Cases = (
+    ((5, 96), {}),
+    ((3, 1000), {}),
+    ((4, 1), {}),
+    ((37, 3), {}),
+    ((2, 1023), {}),
+    ((1, 4099), {}),
+    ((6, 100), {"layout": "sliced"}),
+    ((4, 129), {"layout": "misaligned"}),
+    ((9, 257), {"shift": 100}),
+    ((7, 64), {"weight": False}),
+    ((7, 65), {"offset": 1.0}),
+    ((7, 66), {"casting": "llama"}),
+    ((7, 67), {"casting": "t5", "weight_dtype": "bfloat16"}),
+)
+_ONCE: cases.Cases = (
+    ((13,), {}),
+    ((0, 16), {}),
+    ((4, 0), {}),
+    ((2, 3, 4, 5), {}),
+    ((64, 48), {"layout": "transposed"}),
+    ((5, 130), {"layout": "expanded"}),
+    ((5, 130), {"residual_layout": "sliced"}),
+    ((5, 130), {"residual_layout": "misaligned"}),
+    ((5, 130), {"layout": "sliced", "residual_layout": "expanded"}),
+    ((8, 300), {"scale": 1e4}),
+    ((5, 200), {"scale": 1e-4, "eps": 1e-5}),
+    ((6, 130), {"dtype": "bfloat16", "weight_dtype": "float32"}),
+    ((6, 130), {"dtype": "bfloat16", "weight_dtype": "float32", "casting": "llama"}),
+    ((6, 130), {"dtype": "bfloat16", "weight_dtype": "float32", "casting": "t5"}),
+    ((6, 130), {"dtype": "float16", "weight_dtype": "bfloat16", "offset": 1.0}),
+    ((6, 130), {"weight_dtype": "bfloat16"}),
+)
+_GPU: cases.Cases = (
+    *[((5, n), {}) for n in cases.GPU_LENGTHS],
+    ((300, 8192), {}),
+    ((1000, 16384), {}),
+    ((700, 40_000), {}),
+    ((3, 16384), {"layout": "misaligned"}),
+    ((3, 40_000), {"layout": "sliced"}),
+    ((2, 4_194_304), {}),
+    ((3, 4_000_037), {}),
+    ((1_000_000, 3), {}),
+    ((1_000_000, 16), {}),
+    ((1_000_000, 100), {}),
+    ((4, 70_000), {"shift": 1000}),
+    ((4, 70_001), {"weight": False}),
+    ((4, 70_001), {"offset": 1.0, "casting": "llama"}),
+)
+
+
+DEFINITION = Operator(
+    name="fused_add_rms_norm",
+    summary="(rms_norm(x + residual), x + residual) over the last dim, in one pass",
+    make_inputs=make_inputs,
+    reference=fused_add_rms_norm,
+    cost=cost,
+    differentiable=("x", "residual", "weight"),
+    outputs=("y", "total"),
+    workloads=cases.grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=cases.grid(_GPU),
+    sweeps=sweeps,
+    ladder=ladder,
+    workload_of=partial(cases.workload_over_rows, "fused_add_rms_norm"),
+)

@@ -1,0 +1,40 @@
+"""Layer normalisation, in every backend of the ladder."""
+
+from collections.abc import Sequence
+
+import torch
+
+from kernelyard.core.operator import Backend
+from kernelyard.kernels.norms.shapes import check_parameters, count_of
+from kernelyard.ops.dispatch import implementation
+
+
+def layer_norm(
+    input: torch.Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    dim: int = -1,
+    backend: Backend | str | None = None,
+) -> torch.Tensor:
+    """(input - mean) / sqrt(variance + eps) * weight + bias, over the dims of `normalized_shape` that end at `dim`.
+
+    input: any shape of one dim or more (also with no elements) and any layout; weight and bias: `normalized_shape`, of
+    one dtype, which may differ from the input's; float32, bfloat16 or float16 for the kernels. With `dim=-1` it is
+    `torch.nn.functional.layer_norm`; with `dim=1` and a single size it normalises the channels of an image in place of
+    two transpositions. Returns a contiguous tensor of the input's shape and dtype, computed in float32,
+    differentiable with respect to input, weight and bias; the gradients are the same bits each time.
+
+    Without `backend`: CUDA C++ on an NVIDIA GPU, else Triton on a GPU. Where neither takes the input (a CPU
+    tensor, float64) it is torch's own layer_norm, which a log line says once. A named backend is used or
+    refused, never replaced.
+
+    Raises IndexError for a dim that the input does not have; UsageError for a `normalized_shape` that does not end
+    there, a weight or bias of another shape, an unknown backend or one that does not take the input.
+    """
+    count = count_of(input, normalized_shape, dim)
+    check_parameters(input, count, dim, weight=weight, bias=bias)
+    arguments = (weight, bias, eps, count, dim)
+    return implementation("layer_norm", backend, input, *arguments)(input, *arguments)

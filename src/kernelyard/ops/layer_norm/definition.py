@@ -1,0 +1,123 @@
+"""Layer norm: what it takes, what it costs, and the cases it is proved and timed on."""
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from kernelyard.core.operator import Cost, Operator, Sweep
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.ops import norm_cases as cases
+from kernelyard.ops.inputs import generator_of
+from kernelyard.ops.layer_norm.reference import layer_norm
+
+
+def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
+    """`x`, `weight` around 1, `bias` around 0, `eps`, and `count` dims that end at `dim`.
+
+    Options: `dim`; `count`; `eps`; `layout` (contiguous, transposed, sliced, expanded, misaligned), `scale` and
+    `shift` of x; `weight=False`, `bias=False`; `weight_dtype` of both.
+    """
+    generator = generator_of(workload, device)
+    x = cases.values(workload, device, generator)
+    affine = workload.option("weight", True)
+    return {
+        "x": x,
+        "weight": cases.parameter(workload, device, generator, 1) if affine else None,
+        "bias": cases.parameter(workload, device, generator, 0) if affine and workload.option("bias", True) else None,
+        "eps": workload.option("eps", 1e-5),
+        "count": workload.option("count", 1),
+        "dim": workload.option("dim", -1),
+    }
+
+
+def cost(workload: Workload, mode: Mode) -> Cost:
+    """Mean and reciprocal standard deviation of every row are written and read again.
+
+    Operations per element: forward sum, subtract, multiply-add (2), and three of scaling; backward x_hat (2), g,
+    two sums (3), dx (4), dweight (2) and dbias.
+    """
+    affine = workload.option("weight", True)
+    parameters = int(affine) + int(affine and workload.option("bias", True))
+    return cases.norm_cost(workload, mode, parameters=parameters, statistics=2, operations=(7, 13))
+
+
+def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
+    """Row lengths; on a GPU also rows of millions and the host's time for few rows."""
+    lengths = cases.by_length(dtype, device_type)
+    return (lengths,) if device_type == "cpu" else (lengths, cases.of_millions(dtype), cases.small(dtype))
+
+
+def ladder(device_type: str) -> Workload:
+    """64 MiB of bf16 on a GPU; small enough for Triton's interpreter on a CPU."""
+    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
+
+
+_EVERY_DTYPE: cases.Cases = (
+    ((5, 96), {}),
+    ((3, 1000), {}),
+    ((4, 1), {}),
+    ((37, 3), {}),
+    ((2, 1023), {}),
+    ((1, 4099), {}),
+    ((3, 17, 5), {"dim": 1}),
+    ((2, 3, 4, 10), {"count": 2}),
+    ((6, 100), {"layout": "sliced"}),
+    ((4, 129), {"layout": "misaligned"}),
+    ((16, 257), {"shift": 100, "scale": 3}),
+    ((7, 64), {"weight": False}),
+    ((7, 65), {"bias": False}),
+)
+_ONCE: cases.Cases = (
+    ((13,), {}),
+    ((0, 16), {}),
+    ((4, 0), {}),
+    ((0, 5, 3), {"dim": 1}),
+    ((40, 30), {"dim": 0}),
+    ((2, 3, 4, 5), {"dim": 2, "count": 2}),
+    ((2, 33, 70), {"dim": -2, "weight": False}),
+    ((64, 48), {"layout": "transposed"}),
+    ((3, 5, 40), {"layout": "sliced", "count": 2}),
+    ((5, 130), {"layout": "expanded"}),
+    ((9, 33), {"layout": "misaligned", "dim": 0}),
+    ((8, 300), {"shift": 10_000}),
+    ((5, 200), {"scale": 1e-4, "eps": 1e-6}),
+    ((6, 130), {"dtype": "bfloat16", "weight_dtype": "float32"}),
+    ((6, 130), {"dtype": "float16", "weight_dtype": "float32", "bias": False}),
+    ((6, 130), {"weight_dtype": "bfloat16"}),
+    ((3, 24, 10), {"dim": 1, "dtype": "bfloat16", "weight_dtype": "float32"}),
+)
+_GPU: cases.Cases = (
+    *[((5, n), {}) for n in cases.GPU_LENGTHS],
+    ((300, 8192), {}),
+    ((1000, 16384), {}),
+    ((700, 40_000), {}),
+    ((3, 16384), {"layout": "misaligned"}),
+    ((3, 40_000), {"layout": "sliced"}),
+    ((64, 1000, 24), {"dim": 1}),
+    ((3, 9001, 40), {"dim": 1}),
+    ((2, 64, 300, 300), {"dim": 1}),
+    ((2, 4_194_304), {}),
+    ((3, 4_000_037), {}),
+    ((1_000_000, 3), {}),
+    ((1_000_000, 16), {}),
+    ((1_000_000, 100), {}),
+    ((1_000_000, 3), {"dim": 0}),
+    ((4, 70_000), {"shift": 1000}),
+    ((4, 70_001), {"weight": False}),
+)
+
+
+DEFINITION = Operator(
+    name="layer_norm",
+    summary="(x - mean) / standard deviation * weight + bias, over any neighbouring dims",
+    make_inputs=make_inputs,
+    reference=layer_norm,
+    cost=cost,
+    differentiable=("x", "weight", "bias"),
+    workloads=cases.grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=cases.grid(_GPU),
+    sweeps=sweeps,
+    ladder=ladder,
+    workload_of=partial(cases.workload_over_rows, "layer_norm"),
+)

@@ -1,0 +1,119 @@
+"""What the norms' definitions share: parameters from a seed, the bytes of both passes, the sweeps of `bench`."""
+
+from typing import Any
+
+import torch
+
+from kernelyard.core.errors import UsageError
+from kernelyard.core.operator import Cost, Sweep
+from kernelyard.core.workload import DTYPES, Mode, Workload
+from kernelyard.ops.inputs import laid_out
+
+ROW_OF_MILLIONS = 4_194_304
+
+
+def values(workload: Workload, device: torch.device, generator: torch.Generator) -> torch.Tensor:
+    """Normally distributed, times the option `scale` plus `shift`, in the option `layout`."""
+    shape, layout = workload.shape, workload.option("layout", "contiguous")
+    if layout == "expanded":
+        shape = (1, *shape[1:])
+    x = torch.randn(shape, dtype=workload.torch_dtype, device=device, generator=generator)
+    x.mul_(workload.option("scale", 1)).add_(workload.option("shift", 0))
+    return laid_out(x, layout, workload.shape)
+
+
+def parameter(workload: Workload, device: torch.device, generator: torch.Generator, mean: float) -> torch.Tensor:
+    """A weight or bias over the `count` dims that end at `dim`, of `weight_dtype` where that is another than x's."""
+    dtype = DTYPES[workload.option("weight_dtype", workload.dtype)]
+    noise = torch.randn(normalised_shape(workload), device=device, generator=generator)
+    return noise.mul_(0.5).add_(mean).to(dtype)
+
+
+def normalised_shape(workload: Workload) -> tuple[int, ...]:
+    end = workload.option("dim", -1) % len(workload.shape) + 1
+    return workload.shape[end - workload.option("count", 1) : end]
+
+
+def norm_cost(workload: Workload, mode: Mode, *, parameters: int, statistics: int, operations: tuple[int, int]) -> Cost:
+    """Forward reads x and the parameters and writes y and the statistics; backward reads dy, x, weight and
+    statistics and writes dx and the parameters' gradients. `operations` are per element, forward and backward.
+
+    `parameters` and `statistics` are how many there are; a statistic is a float32 for each row.
+    """
+    elements = torch.Size(workload.shape).numel()
+    length = torch.Size(normalised_shape(workload)).numel()
+    whole = elements * workload.torch_dtype.itemsize
+    weight_dtype = DTYPES[workload.option("weight_dtype", workload.dtype)]
+    to_weight = workload.option("casting", "gemma") == "t5" and parameters
+    result = elements * (weight_dtype if to_weight else workload.torch_dtype).itemsize
+    of_one = length * weight_dtype.itemsize
+    of_rows = 4 * statistics * (elements // max(length, 1))
+    repeated = workload.shape[0] if workload.option("layout", None) == "expanded" else 1
+    read = whole // max(repeated, 1)
+    forward = Cost(read + parameters * of_one, result + of_rows, operations[0] * elements)
+    backward = Cost(
+        result + read + min(parameters, 1) * of_one + of_rows, whole + parameters * of_one, operations[1] * elements
+    )
+    return of_mode(forward, backward, mode)
+
+
+def of_mode(forward: Cost, backward: Cost, mode: Mode) -> Cost:
+    """One of the two, or both together."""
+    if mode is Mode.FORWARD:
+        return forward
+    if mode is Mode.BACKWARD:
+        return backward
+    return Cost(
+        forward.read_bytes + backward.read_bytes,
+        forward.write_bytes + backward.write_bytes,
+        forward.operations + backward.operations,
+    )
+
+
+def workload_over_rows(name: str, shape: tuple[int, ...], dtype: str) -> Workload:
+    """The norm `name` over the last dim of a shape; raises UsageError for one without dims or of a negative size."""
+    if not shape or any(size < 0 for size in shape):
+        raise UsageError(
+            f"{name} takes a shape of at least one dim and sizes 0 or more, not {'x'.join(map(str, shape)) or 'none'}"
+        )
+    return Workload.of(*shape, dtype=dtype)
+
+
+def by_length(dtype: str, device_type: str) -> Sweep:
+    """Row lengths at a constant size: 512 MiB on a GPU, 2^16 elements on a CPU."""
+    lengths: tuple[int, ...] = (64, 256, 1024, 4096)
+    elements = 2**16
+    if device_type != "cpu":
+        elements = 2**28 if DTYPES[dtype].itemsize == 2 else 2**27
+        lengths = (1024, 4096, 16384, 65536, 262144)
+    points = tuple((n, Workload.of(elements // n, n, dtype=dtype)) for n in lengths)
+    return Sweep(x_name="N", x_label="row length", points=points)
+
+
+def of_millions(dtype: str) -> Sweep:
+    """Rows that no multiprocessor holds, and too few of them to fill a chip one by one."""
+    points = ((16, Workload.of(16, ROW_OF_MILLIONS, dtype=dtype)),)
+    return Sweep(x_name="rows", x_label=f"rows of {ROW_OF_MILLIONS}", points=points, modes=(Mode.FORWARD,))
+
+
+def small(dtype: str) -> Sweep:
+    """Inference a few tokens at a time, where the host's time counts."""
+    points = tuple((m, Workload.of(m, 4096, dtype=dtype)) for m in (1, 8, 64, 512))
+    return Sweep(x_name="M", x_label="rows of 4096", points=points, modes=(Mode.FORWARD,), host=True)
+
+
+Cases = tuple[tuple[tuple[int, ...], dict[str, Any]], ...]
+
+
+def grid(every_dtype: Cases, once: Cases = ()) -> tuple[Workload, ...]:
+    """Workloads of `every_dtype` in each dtype, then those of `once` in float32 unless they name another."""
+    return tuple(
+        [Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype]
+        + [Workload.of(*shape, **options) for shape, options in once]
+    )
+
+
+# Powers of two and their neighbours stand at the ends of every launch setting's range.
+_SHORT = (1024, 2047, 2048, 4096, 4099, 8192, 8200, 16384, 16385, 32768, 32771)
+_LONG = (65536, 65541, 131072, 131079, 200_003, 262144, 262145, 300_000)
+GPU_LENGTHS = _SHORT + _LONG

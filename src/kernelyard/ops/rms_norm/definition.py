@@ -1,0 +1,138 @@
+"""RMS norm: what it takes, what it costs, and the cases it is proved and timed on."""
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from kernelyard.core.operator import Cost, Operator, Sweep
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.ops import norm_cases as cases
+from kernelyard.ops.inputs import generator_of
+from kernelyard.ops.rms_norm.reference import rms_norm
+
+
+def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
+    """`x`, `weight` around 1 - offset, `eps`, `offset`, `casting`, and `count` dims that end at `dim`.
+
+    Options: those and `layout` (contiguous, transposed, sliced, expanded, misaligned), `scale` and `shift` of x;
+    `weight=False`; `weight_dtype`.
+    """
+    generator = generator_of(workload, device)
+    offset = workload.option("offset", 0.0)
+    x = cases.values(workload, device, generator)
+    weight = cases.parameter(workload, device, generator, 1 - offset) if workload.option("weight", True) else None
+    return {
+        "x": x,
+        "weight": weight,
+        "eps": workload.option("eps", 1e-6),
+        "offset": offset,
+        "casting": workload.option("casting", "gemma"),
+        "count": workload.option("count", 1),
+        "dim": workload.option("dim", -1),
+    }
+
+
+def cost(workload: Workload, mode: Mode) -> Cost:
+    """The reciprocal root mean square of every row is written and read again.
+
+    Operations per element: forward multiply-add (2) and two of scaling; backward x_hat, g, a sum (2), dx (3) and
+    dweight (2).
+    """
+    parameters = int(workload.option("weight", True))
+    return cases.norm_cost(workload, mode, parameters=parameters, statistics=1, operations=(4, 9))
+
+
+def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
+    """Row lengths; on a GPU also rows of millions, the channels of images and the host's time for few rows."""
+    lengths = cases.by_length(dtype, device_type)
+    if device_type == "cpu":
+        return (lengths,)
+    images = Sweep(
+        x_name="channels",
+        x_label="channels of 112 images of 512 x 512",
+        points=((64, Workload.of(112, 64, 512, 512, dtype=dtype, dim=1)),),
+        modes=(Mode.FORWARD,),
+    )
+    return lengths, cases.of_millions(dtype), images, cases.small(dtype)
+
+
+def ladder(device_type: str) -> Workload:
+    """64 MiB of bf16 on a GPU; small enough for Triton's interpreter on a CPU."""
+    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
+
+
+_EVERY_DTYPE: cases.Cases = (
+    ((5, 96), {}),
+    ((3, 1000), {}),
+    ((4, 1), {}),
+    ((37, 3), {}),
+    ((2, 1023), {}),
+    ((1, 4099), {}),
+    ((3, 17, 5), {"dim": 1}),
+    ((2, 3, 4, 10), {"count": 2}),
+    ((6, 100), {"layout": "sliced"}),
+    ((4, 129), {"layout": "misaligned"}),
+    ((9, 257), {"shift": 100}),
+    ((7, 64), {"weight": False}),
+    ((7, 65), {"offset": 1.0}),
+    ((7, 66), {"casting": "llama"}),
+    ((7, 67), {"casting": "t5", "weight_dtype": "bfloat16"}),
+)
+_ONCE: cases.Cases = (
+    ((13,), {}),
+    ((0, 16), {}),
+    ((4, 0), {}),
+    ((0, 5, 3), {"dim": 1}),
+    ((40, 30), {"dim": 0}),
+    ((2, 3, 4, 5), {"dim": 2, "count": 2}),
+    ((2, 33, 70), {"dim": -2, "weight": False}),
+    ((64, 48), {"layout": "transposed"}),
+    ((3, 5, 40), {"layout": "sliced", "count": 2}),
+    ((5, 130), {"layout": "expanded"}),
+    ((9, 33), {"layout": "misaligned", "dim": 0}),
+    ((8, 300), {"scale": 1e4}),
+    ((5, 200), {"scale": 1e-4, "eps": 1e-5}),
+    ((6, 130), {"dtype": "bfloat16", "weight_dtype": "float32"}),
+    ((6, 130), {"dtype": "bfloat16", "weight_dtype": "float32", "casting": "llama"}),
+    ((6, 130), {"dtype": "bfloat16", "weight_dtype": "float32", "casting": "t5"}),
+    ((6, 130), {"dtype": "float16", "weight_dtype": "bfloat16", "offset": 1.0}),
+    ((6, 130), {"dtype": "float16", "casting": "t5", "weight": False}),
+    ((6, 130), {"weight_dtype": "bfloat16"}),
+    ((3, 24, 10), {"dim": 1, "dtype": "bfloat16", "offset": 1.0, "weight_dtype": "float32"}),
+)
+_GPU: cases.Cases = (
+    *[((5, n), {}) for n in cases.GPU_LENGTHS],
+    ((300, 8192), {}),
+    ((1000, 16384), {}),
+    ((700, 40_000), {}),
+    ((3, 16384), {"layout": "misaligned"}),
+    ((3, 40_000), {"layout": "sliced"}),
+    ((64, 1000, 24), {"dim": 1}),
+    ((3, 9001, 40), {"dim": 1}),
+    ((2, 64, 300, 300), {"dim": 1}),
+    ((2, 4_194_304), {}),
+    ((3, 4_000_037), {}),
+    ((1_000_000, 3), {}),
+    ((1_000_000, 16), {}),
+    ((1_000_000, 100), {}),
+    ((1_000_000, 3), {"dim": 0}),
+    ((4, 70_000), {"shift": 1000}),
+    ((4, 70_001), {"weight": False}),
+    ((4, 70_001), {"offset": 1.0, "casting": "llama"}),
+)
+
+
+DEFINITION = Operator(
+    name="rms_norm",
+    summary="x / root mean square * (offset + weight), over any neighbouring dims; Llama's, Gemma's and T5's casts",
+    make_inputs=make_inputs,
+    reference=rms_norm,
+    cost=cost,
+    differentiable=("x", "weight"),
+    workloads=cases.grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=cases.grid(_GPU),
+    sweeps=sweeps,
+    ladder=ladder,
+    workload_of=partial(cases.workload_over_rows, "rms_norm"),
+)
