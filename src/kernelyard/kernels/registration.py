@@ -84,7 +84,7 @@ def register(
     Direct.__name__ = Direct.__qualname__ = name
 
     def call(*inputs: Any) -> Any:
-        if torch.compiler.is_compiling() or _observed(inputs[0]):
+        if torch.compiler.is_compiling() or observed(inputs[0]):
             outputs = forward_op(*inputs)
         elif torch.is_grad_enabled() and wants_gradient(inputs):
             outputs = Direct.apply(*inputs)
@@ -104,7 +104,7 @@ def register(
     return call
 
 
-def _observed(leading: torch.Tensor) -> bool:
+def observed(leading: torch.Tensor) -> bool:
     """Whether a tensor subclass, a functorch transform or a dispatch mode looks at operators."""
     return (
         type(leading) not in (torch.Tensor, torch.nn.Parameter)
