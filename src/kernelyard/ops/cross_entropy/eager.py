@@ -1,0 +1,38 @@
+"""The eager rung: torch's own cross entropy, and the z-loss as one would write it. It takes every input."""
+
+import torch
+import torch.nn.functional as F
+
+
+def refusal(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    z_loss: float,
+) -> str | None:
+    """None: there is no input that this backend does not take."""
+    return None
+
+
+def cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    z_loss: float,
+) -> torch.Tensor:
+    """Loss of `input` (..., C) at the class indices `target` (...), in input's dtype; any floating dtype and device."""
+    logits, classes = input.reshape(-1, input.shape[-1]), target.reshape(-1).long()
+    loss = F.cross_entropy(
+        logits, classes, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    )
+    if z_loss:
+        counts = classes != ignore_index
+        squares = z_loss * torch.where(counts, logits.logsumexp(1).square(), 0)
+        if reduction != "none":
+            squares = squares.sum() / (counts.sum() if reduction == "mean" else 1)
+        loss = loss + squares
+    return loss.reshape(target.shape) if reduction == "none" else loss

@@ -1,0 +1,96 @@
+// What a row of logits comes to: its loss, and the numbers that its gradient is made of.
+//
+// TARGET is the targets' type. SMOOTH and Z say whether there is label smoothing and a z-loss; their sizes come as the
+// bits of doubles, since every argument of a kernel is 64 bits wide.
+#pragma once
+
+#include "online.cuh"
+#include "row.cuh"
+
+using Target = TARGET;
+
+// Where row `row` starts: rows lie `pitch` apart, and so do those of a run of `run` rows, with runs `jump` apart.
+__device__ inline Index start_of(Index row, Index rows, Index pitch, Index run, Index jump) {
+  if (run >= rows) return row * pitch;
+  const Index i_run = row / run;
+  return i_run * jump + (row - i_run * run) * pitch;
+}
+
+// What a row is held against. A target that is no class is `known` to be none: it is never an index.
+struct Aim {
+  Index target = 0;
+  bool counts = false, known = false;
+
+  __device__ Aim(const Target* gtarget, Index row, Index rows, Index length, Index ignored) {
+    if (row >= rows) return;
+    target = gtarget[row];
+    counts = target != ignored;
+    known = target >= 0 && target < length;
+  }
+  // The target's logit, by which no loss is read where there is no such class.
+  __device__ float logit(const Scalar* gx) const { return counts && known ? widen(gx[target]) : 0.f; }
+};
+
+struct Options {
+  float smoothing, z;
+  __device__ Options(Index smoothing, Index z)
+      : smoothing(__longlong_as_double(smoothing)), z(__longlong_as_double(z)) {}
+};
+
+// Deviations are summed up from the target's logit: the maximum is not known until the end, and from zero a row of
+// large logits would lose its digits.
+__device__ inline float pivot_of(float logit) { return fabsf(logit) < INF ? logit : 0.f; }
+
+// The loss of a row from its pair (maximum, sum of exp(x - maximum)) and the sum of x - pivot.
+__device__ inline float loss_of(const Aim& aim, float2 pair, float logit, float over, Index length, const Options& how) {
+  if (!aim.counts) return 0.f;
+  if (!aim.known) return INF - INF;
+  const float log_sum = logf(pair.y);
+  float loss = log_sum + (pair.x - logit);
+  if (SMOOTH) {
+    const float spread = log_sum + (pair.x - pivot_of(logit)) - over / float(length);
+    loss = (1.f - how.smoothing) * loss + how.smoothing * spread;
+  }
+  if (Z) loss += how.z * (pair.x + log_sum) * (pair.x + log_sum);
+  return loss;
+}
+
+// A gradient is exp(x - maximum) * factor - share, and less by `hit` at the target; `scale` is what comes from outside.
+struct Gradient {
+  float factor = 0.f, share = 0.f, hit = 0.f;
+
+  __device__ Gradient(const Aim& aim, float2 pair, float scale, Index length, const Options& how) {
+    if (!aim.counts) return;
+    factor = scale / pair.y;
+    if (Z) factor *= 1.f + 2.f * how.z * (pair.x + logf(pair.y));
+    if (!aim.known) factor = INF - INF;
+    if (SMOOTH) share = scale * how.smoothing / float(length);
+    hit = SMOOTH ? scale * (1.f - how.smoothing) : scale;
+  }
+  // From exponentials, of the vector whose first element has index `first`. The target's element is rounded once, like
+  // every other.
+  __device__ void apply(float (&e)[VEC], Index target, Offset first) const {
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) e[j] = e[j] * factor - share;
+    const Offset place = Offset(target) - first;
+    if (place >= 0 && place < VEC) {
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) {
+        if (j == place) e[j] -= hit;
+      }
+    }
+  }
+};
+
+// Waits for what the kernel before this one on the stream wrote, where this one was started before that one's end.
+__device__ inline void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Lets the kernel after this one start; it waits for the results of this one itself.
+__device__ inline void start_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}

@@ -1,0 +1,36 @@
+"""Cross entropy as a module."""
+
+from typing import Any
+
+import torch
+
+from kernelyard.core.errors import UsageError
+from kernelyard.ops.cross_entropy import cross_entropy
+
+__all__ = ["CrossEntropyLoss"]
+
+
+class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
+    """`torch.nn.CrossEntropyLoss` with a z-loss, computed by `kernelyard.ops.cross_entropy`; shapes as there.
+
+    Raises UsageError for class weights, which no kernel here takes.
+    """
+
+    def __init__(
+        self,
+        weight: torch.Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
+    ) -> None:
+        if weight is not None:
+            raise UsageError("CrossEntropyLoss takes no class weights")
+        super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+        self.z_loss = z_loss
+
+    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        options: Any = (self.ignore_index, self.reduction, self.label_smoothing, self.z_loss)
+        return cross_entropy(input, target, *options)

@@ -1,0 +1,296 @@
+"""What cross entropy promises beyond the numbers that the contract test checks."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import kernelyard.ops as ops
+from kernelyard import nn
+from kernelyard.core.errors import UsageError
+from kernelyard.core.operator import Backend
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.kernels.counters import launched
+from kernelyard.ops.cross_entropy import triton_settings
+from kernelyard.ops.cross_entropy.reference import cross_entropy as reference
+from kernelyard.ops.cross_entropy.rows import Rows, rows_of
+
+DEFINITION = ops.definition("cross_entropy")
+PLAIN = (-100, "mean", 0.0, 0.0)
+
+
+def _usable(device: torch.device) -> list[ModuleType]:
+    """The kernel backends that run on this machine."""
+    some = torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.long, device=device)
+    modules = [ops.backend_module("cross_entropy", backend) for backend in (Backend.TRITON, Backend.CUDA)]
+    return [module for module in modules if module.refusal(*some, *PLAIN) is None]
+
+
+def _written(device: torch.device) -> list[ModuleType]:
+    """The backends that are not torch's own cross entropy."""
+    return [ops.backend_module("cross_entropy", Backend.TORCHSCRIPT), *_usable(device)]
+
+
+def _inputs(rows: int, classes: int, device: torch.device, **options: Any) -> list[Any]:
+    workload = Workload.of(rows, classes, **options)
+    return list(DEFINITION.make_inputs(workload, device).values())
+
+
+def _gradient(call: Any, input: torch.Tensor, *others: Any, grad: torch.Tensor | None = None) -> torch.Tensor:
+    input = input.detach().requires_grad_()
+    loss = call(input, *others)
+    return torch.autograd.grad(loss, input, torch.ones_like(loss) if grad is None else grad)[0]
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 7), (2, 7, 3), (2, 7, 3, 4)])
+def test_shapes_are_torchs(shape: tuple[int, ...], device: torch.device) -> None:
+    input = torch.randn(shape, device=device)
+    target = torch.randint(7, shape[:1] + shape[2:] if len(shape) > 1 else (), device=device)
+    for backend in (None, Backend.TRITON):
+        for reduction in ("none", "mean", "sum"):
+            got = ops.cross_entropy(input, target, reduction=reduction, label_smoothing=0.1, backend=backend)
+            expected = F.cross_entropy(input, target, reduction=reduction, label_smoothing=0.1)
+            torch.testing.assert_close(got, expected)
+        wide = input.double().requires_grad_()
+        exact = torch.autograd.grad(F.cross_entropy(wide, target), wide)[0]
+        mine = input.clone().requires_grad_()
+        got = torch.autograd.grad(ops.cross_entropy(mine, target, backend=backend), mine)[0]
+        torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=1e-7)
+
+
+def test_a_language_models_logits_are_read_where_they_lie() -> None:
+    logits = torch.empty(3, 9, 40)
+    shifted = logits[:, :-1].transpose(1, 2).movedim(1, -1)
+    assert rows_of(shifted.shape, shifted.stride()) == Rows(24, 40, 40, 8, 360, False)
+    assert rows_of(logits.shape, logits.stride()) == Rows(27, 40, 40, 27, 0, False)
+    padded = torch.empty(6, 48)[:, :40]
+    assert rows_of(padded.shape, padded.stride()) == Rows(6, 40, 48, 6, 0, False)
+    assert rows_of((5, 40), (0, 1)) == Rows(5, 40, 0, 5, 0, False)
+    assert rows_of((40, 5), (1, 40)).copied
+
+
+def test_what_cannot_be_is_said(device: torch.device) -> None:
+    logits, target = torch.randn(3, 5, device=device), torch.tensor([0, 1, 2], device=device)
+    with pytest.raises(UsageError, match="not class probabilities"):
+        ops.cross_entropy(logits, torch.rand(3, 5, device=device))
+    with pytest.raises(ValueError, match=r"logits of \(3, 5\) do not go with targets of \(2,\)"):
+        ops.cross_entropy(logits, target[:2])
+    with pytest.raises(ValueError, match="one of none, mean, sum"):
+        ops.cross_entropy(logits, target, reduction="average")
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        ops.cross_entropy(logits, target, label_smoothing=1.5)
+    with pytest.raises(ValueError, match="at least one class"):
+        ops.cross_entropy(logits[:, :0], target)
+    with pytest.raises(UsageError, match="targets of int64 and int32, not int16"):
+        ops.cross_entropy(logits, target.short(), backend="torchscript")
+    with pytest.raises(UsageError, match="no class weights"):
+        nn.CrossEntropyLoss(weight=torch.ones(5))
+
+
+def test_the_module_is_torchs(device: torch.device) -> None:
+    logits, target = torch.randn(6, 5, device=device), torch.tensor([0, 1, 2, 3, 4, 0], device=device)
+    ours = nn.CrossEntropyLoss(ignore_index=2, reduction="sum", label_smoothing=0.2)
+    theirs = torch.nn.CrossEntropyLoss(ignore_index=2, reduction="sum", label_smoothing=0.2)
+    torch.testing.assert_close(ours(logits, target), theirs(logits, target))
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    expected = theirs(logits, target) + 0.1 * logits[target != 2].logsumexp(1).square().sum()
+    torch.testing.assert_close(nn.CrossEntropyLoss(None, None, 2, None, "sum", 0.2, 0.1)(logits, target), expected)
+
+
+def test_a_target_that_is_no_class_makes_its_row_nan_and_no_other(device: torch.device) -> None:
+    logits = torch.randn(6, 33, device=device)
+    target = torch.tensor([0, 33, -1, 2**40, -100, 32], device=device)
+    known = torch.tensor([True, False, False, False, True, True], device=device)
+    for module in _written(device):
+        losses = module.cross_entropy(logits, target, -100, "none", 0.1, 0.0)
+        assert torch.equal(losses.isnan(), ~known), module.__name__
+        for reduction in ("none", "sum"):
+            dx = _gradient(module.cross_entropy, logits, target, -100, reduction, 0.0, 0.0)
+            assert torch.equal(dx.isnan(), ~known[:, None].expand_as(dx)), module.__name__
+            assert not dx[4].any()
+        assert module.cross_entropy(logits, target, -100, "mean", 0.0, 0.0).isnan()
+
+
+def test_a_mean_of_nothing_is_nan_with_no_gradient(device: torch.device) -> None:
+    logits, target = torch.randn(3, 9, device=device), torch.full((3,), -100, device=device)
+    for module in _written(device):
+        assert module.cross_entropy(logits, target, *PLAIN).isnan()
+        assert not _gradient(module.cross_entropy, logits, target, *PLAIN).any(), module.__name__
+
+
+def test_infinite_logits_do_as_in_torch(device: torch.device) -> None:
+    logits = torch.randn(6, 50, device=device)
+    logits[0, 3:] = float("-inf")
+    logits[1] = float("-inf")
+    logits[2, 7] = float("inf")
+    logits[3, 5] = float("-inf")
+    logits[4, 5] = float("nan")
+    target = torch.tensor([1, 1, 7, 5, 2, 3], device=device)
+    for module in _written(device):
+        for smoothing in (0.0, 0.1):
+            expected = F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing)
+            got = module.cross_entropy(logits, target, -100, "none", smoothing, 0.0)
+            torch.testing.assert_close(got, expected, equal_nan=True)
+            for reduction in ("none", "sum"):
+                dx = _gradient(module.cross_entropy, logits, target, -100, reduction, smoothing, 0.0)
+                exact = _gradient(
+                    lambda *a: F.cross_entropy(*a, reduction="none", label_smoothing=smoothing),  # noqa: B023
+                    logits,
+                    target,
+                )
+                torch.testing.assert_close(dx, exact, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_two_passes_with_different_upstream_gradients_are_both_right(dtype: torch.dtype, device: torch.device) -> None:
+    """And what a pass handed out is nobody else's: it may be changed."""
+    logits, target, *_ = _inputs(9, 70, device, dtype=str(dtype).removeprefix("torch."), ignored=0.3)
+    options = (-100, "mean", 0.1, 1e-3)
+    exact = _gradient(reference, logits.double(), target, *options)
+    rounding = torch.finfo(dtype).eps
+    for module in _usable(device):
+        input = logits.clone().requires_grad_()
+        loss = module.cross_entropy(input, target, *options)
+        for upstream in (1.0, 1.0, -0.75, 1.0, 3.0):
+            grad = torch.full_like(loss, upstream)
+            (dx,) = torch.autograd.grad(loss, input, grad, retain_graph=True)
+            torch.testing.assert_close(dx.double(), upstream * exact, rtol=rounding, atol=1e-7)
+            dx.zero_()
+        for upstream in (1.0, -0.75):
+            again = module.cross_entropy(input, target, *options)
+            (dx,) = torch.autograd.grad(again, input, torch.full_like(loss, upstream))
+            torch.testing.assert_close(dx.double(), upstream * exact, rtol=rounding, atol=1e-7)
+        assert torch.equal(input, logits)
+
+
+def test_a_scaled_loss_keeps_what_fp16_would_flush(device: torch.device) -> None:
+    """The gradient for 1 is below fp16's smallest number; for 65536, a usual loss scale, it is not."""
+    logits = torch.zeros(4096, 8, device=device, dtype=torch.float16)
+    logits[:, 0] = 12
+    target = torch.zeros(4096, dtype=torch.long, device=device)
+    for module in _usable(device):
+        grad = torch.tensor(65504.0, device=device, dtype=torch.float16)
+        dx = _gradient(module.cross_entropy, logits, target, *PLAIN, grad=grad)
+        exact = _gradient(reference, logits.double(), target, *PLAIN, grad=grad.double())
+        assert exact[0, 1] > 0
+        torch.testing.assert_close(dx[:, 1:].double(), exact[:, 1:], rtol=1e-3, atol=0)
+
+
+def test_the_targets_element_is_rounded_once(device: torch.device) -> None:
+    """p - 1 of a p near 1: rounded to bf16 first, p would be 1 and the gradient 0."""
+    logits = torch.zeros(1, 4, device=device, dtype=torch.bfloat16)
+    logits[0, 2] = 9
+    target = torch.tensor([2], device=device)
+    exact = _gradient(reference, logits.double(), target, *PLAIN)
+    for module in _usable(device):
+        dx = _gradient(module.cross_entropy, logits, target, *PLAIN)
+        torch.testing.assert_close(dx.double(), exact, rtol=2**-8, atol=0)
+
+
+def test_backward_hands_out_what_forward_made_once(device: torch.device) -> None:
+    """No second tensor of the logits' size, and none kept, where the graph is walked once."""
+    for module in _usable(device):
+        input = torch.randn(6, 40, device=device, requires_grad=True)
+        loss = module.cross_entropy(input, torch.zeros(6, dtype=torch.long, device=device), *PLAIN)
+        made = loss.grad_fn.made.data_ptr()
+        node = loss.grad_fn
+        loss.backward()
+        assert input.grad is not None and input.grad.data_ptr() == made
+        assert node.made is None
+
+
+def test_launches_are_counted(device: torch.device) -> None:
+    for module in _usable(device):
+        name = module.__name__.rpartition(".")[2]
+        before = launched(f"cross_entropy_{name}.rows_forward")
+        module.cross_entropy(*_inputs(2, 8, device))
+        assert launched(f"cross_entropy_{name}.rows_forward") == before + 1
+
+
+def test_every_triton_kernel_is_right(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> None:
+    """With small settings, so that loops run at sizes the interpreter takes."""
+    module = ops.backend_module("cross_entropy", "triton")
+    small = triton_settings.Settings(
+        row_elements=64, loop_block=64, loop_warps=1, gradient_block=64, looks=2, total_block=16, totals=2
+    )
+    monkeypatch.setattr(triton_settings, "SETTINGS", small)
+    monkeypatch.setattr(module, "SETTINGS", small)
+    for reduction in ("mean", "sum", "none"):
+        options = (-100, reduction, 0.1, 1e-3)
+        input, target, *_ = _inputs(40, 201, device, ignored=0.2, shift=100)
+        before = launched("cross_entropy_triton.long_forward")
+        exact = reference(input.double(), target, *options)
+        torch.testing.assert_close(module.cross_entropy(input, target, *options).double(), exact, rtol=1e-6, atol=1e-6)
+        assert launched("cross_entropy_triton.long_forward") > before
+        for grad in (torch.ones_like(exact), torch.randn_like(exact)):
+            got = _gradient(module.cross_entropy, input, target, *options, grad=grad.float())
+            expected = _gradient(reference, input.double(), target, *options, grad=grad)
+            torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-7)
+
+
+def test_cost_counts_each_byte_once() -> None:
+    workload = Workload.of(8, 100, dtype="bfloat16")
+    assert DEFINITION.cost(workload, Mode.FORWARD).bytes == 8 * 100 * 2 + 8 * 8 + 2
+    assert DEFINITION.cost(workload, Mode.FULL).bytes == 2 * 8 * 100 * 2 + 8 * 8 + 2
+    assert DEFINITION.cost(workload, Mode.BACKWARD).bytes == 2 * 8 * 100 * 2 + 8 * 8
+
+
+def test_a_shape_that_cannot_be_is_one_line() -> None:
+    with pytest.raises(UsageError, match="ends in the classes, not 3x0"):
+        DEFINITION.workload_of((3, 0), "float32")
+
+
+@pytest.mark.gpu
+def test_a_cuda_graph_replays_every_kernel(device: torch.device) -> None:
+    for module in _usable(device):
+        for rows, classes in ((64, 1000), (4, 65536), (2, 2**21)):
+            for smoothing, reduction in ((0.0, "mean"), (0.1, "none")):
+                input, target, *_ = _inputs(rows, classes, device, dtype="bfloat16")
+                options = (-100, reduction, smoothing, 0.0)
+                _step(module, input, target, *options)
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    captured = _step(module, input, target, *options)
+                input.normal_()
+                target.fill_(-100)[0] = 3
+                graph.replay()
+                for left, right in zip(captured, _step(module, input, target, *options), strict=True):
+                    assert torch.equal(left, right)
+
+
+def _step(module: ModuleType, input: torch.Tensor, *others: Any) -> tuple[torch.Tensor, ...]:
+    """Loss without a gradient, the gradient for 1, and for another."""
+    loss = module.cross_entropy(input, *others)
+    two = torch.full_like(loss, 2)
+    return (
+        loss,
+        _gradient(module.cross_entropy, input, *others),
+        _gradient(module.cross_entropy, input, *others, grad=two),
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_more_than_two_to_the_31_elements(device: torch.device) -> None:
+    classes = 32768
+    input = torch.randn(2**16 + 9, classes, device=device, dtype=torch.bfloat16)
+    target = torch.randint(classes, (len(input),), device=device)
+    for module in _usable(device):
+        dx = _gradient(module.cross_entropy, input, target, -100, "sum", 0.0, 0.0)
+        losses = module.cross_entropy(input, target, -100, "none", 0.0, 0.0)
+        for row in (0, 2**15, 2**16 + 8):
+            rows, targets = input[row : row + 1].float(), target[row : row + 1]
+            torch.testing.assert_close(losses[row].float(), F.cross_entropy(rows, targets), rtol=1e-2, atol=0)
+            exact = _gradient(F.cross_entropy, rows, targets)[0]
+            torch.testing.assert_close(dx[row].float(), exact, rtol=1e-2, atol=0)
+        del dx, losses
+
+
+@pytest.mark.gpu
+def test_a_gpu_call_runs_the_cuda_kernel(device: torch.device) -> None:
+    before = launched("cross_entropy_cuda.")
+    ops.cross_entropy(torch.randn(4, 100, device=device), torch.zeros(4, dtype=torch.long, device=device))
+    assert launched("cross_entropy_cuda.") == before + 2
