@@ -93,3 +93,10 @@ def residual_refusal(x: torch.Tensor, residual: torch.Tensor) -> str | None:
     if residual.shape != x.shape or residual.dtype != x.dtype:
         return "takes a residual of x's shape and dtype"
     return None
+
+
+def rows_refusal(x: torch.Tensor, count: int, dim: int) -> str | None:
+    """Why a library that knows rows of a matrix alone does not take the input, or None."""
+    if count != 1 or dim not in (-1, x.dim() - 1) or x.numel() == 0:
+        return "takes the last dim of a tensor that is not empty"
+    return None

@@ -27,6 +27,10 @@ from kernelyard.kernels.norms.triton_settings import (
 )
 from kernelyard.kernels.norms.triton_tiles import along_line, bound, factor, on, place
 
+# g enters its row's mean rounded, so it must be rounded where the mean is taken off: fused into that subtraction, a
+# row of one element got 1e-5 for a gradient of 0.
+_UNFUSED = {"enable_fp_fusion": False}
+
 
 @triton.jit
 def _hat(b_x, p_mean, rstd, i_line, m_line):
@@ -290,6 +294,7 @@ def _run_held(t: _Tensors, at: Rows, blocks: Blocks, offset: float) -> None:
         COLUMNS=at.inner > 1,
         STAGES=SETTINGS.stages,
         num_warps=blocks.warps,
+        **_UNFUSED,
     )
     launches["norms_triton.held_backward"] += 1
     _add(t, parts, programs, at.length)
@@ -298,7 +303,7 @@ def _run_held(t: _Tensors, at: Rows, blocks: Blocks, offset: float) -> None:
 def _run_long(t: _Tensors, at: Rows, offset: float) -> None:
     length, rows = at.length, at.outer
     chunks, tiles, _ = split_blocks(length, t.x.element_size())
-    split = {"LENGTH": SETTINGS.split_block, "num_warps": SETTINGS.split_warps}
+    split = {"LENGTH": SETTINGS.split_block, "num_warps": SETTINGS.split_warps, **_UNFUSED}
     sums = torch.empty(2 * rows * chunks, dtype=torch.float32, device=t.x.device)
     inputs = (t.dy, at.data, t.w, t.mean, t.rstd)
     _long_sums[(rows * chunks,)](*inputs, sums, length, at.pitch, offset, chunks, TILES=tiles, **split)
@@ -323,6 +328,7 @@ def _run_long(t: _Tensors, at: Rows, offset: float) -> None:
         LENGTH=SETTINGS.sum_block,
         STAGES=SETTINGS.stages,
         num_warps=SETTINGS.sum_warps,
+        **_UNFUSED,
     )
     launches["norms_triton.long_backward"] += 2
     _add(t, parts, groups, length)
