@@ -12,6 +12,9 @@ CASTINGS = ("gemma", "llama", "t5")
 that is half, and the result in the weight's dtype."""
 
 
+_EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
+
+
 def count_of(x: torch.Tensor, normalized_shape: int | Sequence[int], dim: int) -> int:
     """How many dims `normalized_shape` names.
 
@@ -29,12 +32,16 @@ def count_of(x: torch.Tensor, normalized_shape: int | Sequence[int], dim: int) -
     return len(shape)
 
 
-def check_parameters(x: torch.Tensor, count: int, dim: int, **parameters: torch.Tensor | None) -> None:
+def check_parameters(
+    x: torch.Tensor, count: int, dim: int, *, weight: torch.Tensor | None, bias: torch.Tensor | None = None
+) -> None:
     """Raises UsageError for a weight or bias that has not the shape of the normalised dims."""
-    first, end = span(x, count, dim)
-    for name, parameter in parameters.items():
-        if parameter is not None and parameter.shape != x.shape[first:end]:
-            raise UsageError(f"{name} has shape {list(parameter.shape)}, expected {list(x.shape[first:end])}")
+    end = dim % x.dim() + 1
+    shape = x.shape[end - count : end]
+    if weight is not None and weight.shape != shape:
+        raise UsageError(f"weight has shape {list(weight.shape)}, expected {list(shape)}")
+    if bias is not None and bias.shape != shape:
+        raise UsageError(f"bias has shape {list(bias.shape)}, expected {list(shape)}")
 
 
 def check_casting(casting: str) -> None:
@@ -68,7 +75,7 @@ def view(x: torch.Tensor, count: int, dim: int) -> Rows:
 
 def default_eps(x: torch.Tensor) -> float:
     """torch's own for rms_norm: the eps of the dtype it computes in, which is not the half types'."""
-    return torch.finfo(torch.promote_types(x.dtype, torch.float32)).eps
+    return _EPS64 if x.dtype is torch.float64 else _EPS32
 
 
 def result_dtype(x: torch.Tensor, weight: torch.Tensor | None, casting: str) -> torch.dtype:
