@@ -1,0 +1,19 @@
+"""The torch.compile rung: the written-out formula, fused by Inductor for the exact shape called with."""
+
+import torch
+
+from kernelyard.kernels.compiled import compiled, compiler_refusal
+from kernelyard.kernels.glu.support import refusal_of_dtypes
+
+
+def refusal(gate: torch.Tensor, up: torch.Tensor | None, approximate: str) -> str | None:
+    """Why this backend does not take the input, or None."""
+    return refusal_of_dtypes(gate, up) or compiler_refusal()
+
+
+@compiled
+def geglu(gate: torch.Tensor, up: torch.Tensor | None, approximate: str) -> torch.Tensor:
+    """gelu(gate) * up, computed in float32 and returned in gate's dtype; without `up`, of gate's halves."""
+    if up is None:
+        gate, up = gate.chunk(2, -1)
+    return (torch.nn.functional.gelu(gate.float(), approximate=approximate) * up.float()).to(gate.dtype)

@@ -1,0 +1,15 @@
+"""The eager rung: torch's own gelu and a product. It is the honest baseline and takes every input."""
+
+import torch
+
+
+def refusal(gate: torch.Tensor, up: torch.Tensor | None, approximate: str) -> str | None:
+    """None: there is no input that this backend does not take."""
+    return None
+
+
+def geglu(gate: torch.Tensor, up: torch.Tensor | None, approximate: str) -> torch.Tensor:
+    """gelu(gate) * up; without `up`, of the halves of gate's last dim."""
+    if up is None:
+        gate, up = gate.chunk(2, -1)
+    return torch.nn.functional.gelu(gate, approximate=approximate) * up

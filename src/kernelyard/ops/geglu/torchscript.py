@@ -1,0 +1,28 @@
+"""The TorchScript rung: the written-out formula, scripted. Deprecated in torch; kept as a step of the ladder."""
+
+from typing import Optional
+
+import torch
+
+from kernelyard.kernels.glu.support import refusal_of_dtypes
+from kernelyard.kernels.scripted import scripted
+
+
+def refusal(gate: torch.Tensor, up: torch.Tensor | None, approximate: str) -> str | None:
+    """Why this backend does not take the input, or None."""
+    return refusal_of_dtypes(gate, up)
+
+
+@scripted
+def geglu(gate: torch.Tensor, up: Optional[torch.Tensor], approximate: str) -> torch.Tensor:  # noqa: UP045
+    """gelu(gate) * up, computed in float32 and returned in gate's dtype; without `up`, of gate's halves."""
+    if up is None:
+        left, right = gate.chunk(2, -1)
+    else:
+        left, right = gate, up
+    wide = left.float()
+    if approximate == "tanh":
+        twice = 1 + torch.tanh(0.7978845608028654 * (wide + 0.044715 * wide * wide * wide))
+    else:
+        twice = 1 + torch.erf(0.7071067811865476 * wide)
+    return (0.5 * wide * twice * right.float()).to(gate.dtype)
