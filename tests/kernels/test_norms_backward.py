@@ -6,7 +6,7 @@ from math import prod
 import pytest
 import torch
 
-from kernelyard.kernels import nvrtc
+from kernelyard.kernels import nvrtc, plans
 from kernelyard.kernels.norms import backward, backward_plans
 
 TYPES = {"float": torch.float32, "Bfloat": torch.bfloat16, "Half": torch.float16}
@@ -20,15 +20,51 @@ def _macros(dtype: str, **changed: int | str) -> nvrtc.Defines:
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
-def test_the_split_kernels_compile(arch: str) -> None:
+def test_the_kernels_of_any_chip_compile(arch: str) -> None:
     folder = backward._FOLDER
     plan = backward_plans.SplitPlan(4, 128, True, 1, 1)
     for macros in (_macros("float"), _macros("Bfloat", WEIGHT="float", ROUNDED="Bfloat", HAS_BIAS=0, HAS_TOTAL=1)):
         code = nvrtc._compile(folder / "backward_split.cu", (*macros, *plan.macros), arch)
         for kernel in ("rows_sums", "columns_sums", "means", "rows_apply", "columns_apply"):
             assert f"split_{kernel}".encode() in code
+        columns = (*macros, *plans.ColumnPlan(4, 8, 16, 4).macros)
+        assert b"columns_held" in nvrtc._compile(folder / "backward_columns.cu", columns, arch)
     finish = (("TYPE", "Half"), *backward_plans.finish(500).macros)
     assert b"backward_finish" in nvrtc._compile(folder / "backward_finish.cu", finish, arch)
+
+
+@pytest.mark.parametrize(
+    ("length", "vec", "dtype", "flags"),
+    [
+        (64, 4, "float", {"HAS_WEIGHT": 0, "HAS_BIAS": 0, "CENTRED": 0}),
+        (1001, 1, "Half", {"WEIGHT": "float", "ROUNDED": "Half"}),
+        (4096, 8, "Bfloat", {"HAS_BIAS": 0, "CENTRED": 0, "HAS_TOTAL": 1}),
+        (65536, 4, "Bfloat", {"DY": "float"}),
+        (262144, 4, "float", {"HAS_BIAS": 0, "CENTRED": 0, "HAS_TOTAL": 1}),
+    ],
+)
+def test_the_pipeline_compiles(length: int, vec: int, dtype: str, flags: dict[str, int | str]) -> None:
+    macros = _macros(dtype, **flags)
+    sizes = [TYPES[str(dict(macros)[name])].itemsize for name in ("DY", "TYPE", "WEIGHT")]
+    streams = backward_plans.Streams(sizes[0], sizes[1], sizes[1] * bool(flags.get("HAS_TOTAL")), sizes[2])
+    for packed in (True, False) if length == 64 else (True,):
+        plan = backward_plans.pipeline(length, vec, streams, packed)
+        assert plan is not None and plan.fits(streams)
+        code = nvrtc._compile(backward._FOLDER / "backward_rows.cu", (*macros, *plan.macros), "sm_90a")
+        assert b"rows_pipelined" in code
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("total", [False, True])
+def test_a_plan_holds_every_length_up_to_a_cluster(size: int, total: bool) -> None:
+    streams = backward_plans.Streams(size, size, size * total, 4)
+    for length in (*range(1, 70), *(1 << bits for bits in range(7, 19)), *((1 << bits) - 1 for bits in range(7, 19))):
+        vec = next(vec for vec in (16 // size, 4, 2, 1) if length % vec == 0)
+        plan = backward_plans.pipeline(length, vec, streams, True)
+        assert plan is not None and plan.fits(streams) and plan.stages >= plan.chunks
+        assert plan.share * plan.cluster >= length > plan.share * (plan.cluster - 1)
+        assert plan.threads * plan.items * plan.vec >= plan.share
+    assert backward_plans.pipeline(262145, 1, streams, True) is None
 
 
 def test_without_rows_the_parameters_have_no_gradient() -> None:
@@ -105,13 +141,13 @@ class Example:
         dx = dx * rstd
         if self.dtotal is not None:
             dx = dx + self.dtotal.to(kind)
-        found = [dx]
+        found = []
         if self.weight is not None:
             multiplied = x_hat.to(self.rounded).to(kind) if self.rounded else x_hat
-            found.append((dy * multiplied).sum(self.others))
+            found.append(dy * multiplied)
         if self.bias:
-            found.append(dy.sum(self.others))
-        return found
+            found.append(dy)
+        return [dx, *(each.sum(self.others) if self.others else each for each in found)]
 
     def run(self) -> list[torch.Tensor]:
         found = backward.normalise_backward(
@@ -150,10 +186,11 @@ def test_rows(shape: tuple[int, int], dtype: torch.dtype) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(50, 768), (9, 1001), (6, 20000), (2, 270001)], ids=str)
 def test_dtypes_and_castings(shape: tuple[int, int]) -> None:
-    for dtype, weight, casting in product(TYPES.values(), (None, *TYPES.values()), ("gemma", "llama", "t5")):
-        Example(shape, dtype, weight=weight, casting=casting, offset=1.0).check()
-    for dtype, dy in product(TYPES.values(), TYPES.values()):
-        Example(shape, dtype, dy=dy, weight=dy, casting="t5").check()
+    for dtype, weight in product(TYPES.values(), (None, torch.float32, torch.bfloat16)):
+        Example(shape, dtype, weight=weight, offset=1.0).check()
+    for dtype, casting in ((torch.bfloat16, "llama"), (torch.float32, "t5"), (torch.float16, "t5")):
+        Example(shape, dtype, weight=torch.bfloat16, dy=torch.bfloat16, casting=casting).check()
+    for dtype, dy in ((torch.float32, torch.float16), (torch.bfloat16, torch.float32), (torch.float16, torch.bfloat16)):
         Example(shape, dtype, dy=dy, weight=torch.float32, bias=True, centred=True).check()
     Example(shape, torch.bfloat16, weight=None, bias=True, centred=True).check()
     Example(shape, torch.float32, centred=True, bias=True, away=1000.0).check()
@@ -179,6 +216,13 @@ def test_dims(shape: tuple[int, ...], count: int, dim: int, dtype: torch.dtype) 
     Example(shape, dtype, weight=dtype, bias=True, centred=True, count=count, dim=dim).check()
     Example(shape, dtype, weight=dtype, total=True, count=count, dim=dim).check()
     Example(shape, dtype, weight=None, count=count, dim=dim).check()
+
+
+@pytest.mark.gpu
+def test_a_row_of_one_element_has_a_gradient_of_exactly_0() -> None:
+    for shape, dim in (((100, 1), 1), ((10, 1, 7), 1)):
+        dx = Example(shape, torch.float32, bias=True, centred=True, dim=dim).run()[0]
+        assert dx.equal(torch.zeros_like(dx))
 
 
 def _odd(tensor: torch.Tensor) -> torch.Tensor:

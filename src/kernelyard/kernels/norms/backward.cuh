@@ -36,6 +36,10 @@ __device__ inline float normalised(float x, Stats stats) {
 
 __device__ inline float as_multiplied(float x_hat) { return widen(narrow<Rounded>(x_hat)); }
 
+// g enters its row's mean rounded, so it is rounded where the mean is taken off, too: fused into that subtraction, a row
+// of one element would have 1e-5 for a gradient of 0.
+__device__ inline float weighted(float dy, float w) { return HAS_WEIGHT ? __fmul_rn(dy, w) : dy; }
+
 __device__ inline float input_gradient(float g, float x_hat, Stats stats, Means means) {
   return stats.rstd * ((CENTRED ? g - means.g : g) - x_hat * means.g_x_hat);
 }

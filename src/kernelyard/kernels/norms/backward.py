@@ -5,20 +5,24 @@ Deterministic: sums are taken in an order that depends on shapes, dtypes and the
 
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from cuda.bindings import driver
 
-from kernelyard.kernels.launch import Launcher
+from kernelyard.kernels import plans as column_plans
+from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.layout import along
 from kernelyard.kernels.norms import backward_plans as plans
 from kernelyard.kernels.nvrtc import Defines
 
 _FOLDER = Path(__file__).parent
 _TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
+
+_COLUMNS = column_plans.Limits("backward", 2, ())
 
 Run = Callable[..., None]
 
@@ -79,6 +83,16 @@ class _Case(NamedTuple):
         while any(size % vec for size in sizes) or self.alignment % min(plans.VECTOR, vec * self.widest):
             vec //= 2
         return vec
+
+    @property
+    def streams(self) -> plans.Streams:
+        size = self.x.itemsize
+        return plans.Streams(self.dy.itemsize, size, size * self.total, self.weight.itemsize if self.weight else 0)
+
+    @property
+    def packed(self) -> bool:
+        """Whether several rows are one piece of memory."""
+        return self.x_pitch == self.dy_pitch == self.total_pitch == self.length
 
     @property
     def widest(self) -> int:
@@ -164,8 +178,19 @@ def _laid_out(tensor: torch.Tensor, count: int, length: int, inner: int) -> tupl
     return view.data, view.pitch
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _runner(case: _Case) -> Run:
+    if case.inner == 1 and torch.cuda.get_device_capability(case.device)[0] in (9, 10):
+        plan = plans.pipeline(case.length, case.vec, case.streams, case.packed)
+        run = _pipeline(case, plan) if plan else None
+        if run:
+            return run
+    if case.inner > 1:
+        columns = column_plans.columns(
+            _COLUMNS, case.outer, case.length, case.inner, case.widest, min(plans.VECTOR, case.alignment)
+        )
+        if columns.chunks == 1:
+            return _columns(case, columns)
     return _split(case)
 
 
@@ -174,9 +199,79 @@ def _processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _launcher(
-    source: str, kernel: str, case: _Case, macros: Defines, threads: int, *, overlapping: bool = False
-) -> Launcher:
+def _pipeline(case: _Case, plan: plans.RowsPlan) -> Run | None:
+    """Rows in one read, or None where the device holds no CTA of the plan."""
+    launcher, capacity = _rows_launcher(case._replace(outer=0), plan)
+    if not capacity:
+        return None
+    units = -(-case.outer // plan.rows)
+    # As few CTAs as take no longer: with fewer parts, less is left to add up.
+    steps = -(-units // (capacity * plan.teams))
+    parts = -(-units // (steps * plan.teams))
+    sizes = (case.outer, case.length, plan.share, case.dy_pitch, case.x_pitch, case.total_pitch)
+    rooms = (plan.room(case.streams.dy), plan.room(case.streams.x))
+    rows = launcher.bind(parts, 8, *sizes, *rooms, case.offset_bits)
+    return _finished(case, rows, parts)
+
+
+@cache
+def _rows_launcher(case: _Case, plan: plans.RowsPlan) -> tuple[Launcher, int]:
+    """The kernel for any number of rows, and how many clusters of its CTAs the device holds."""
+    launcher = Launcher(
+        "norms_cuda.rows_backward",
+        _FOLDER / "backward_rows.cu",
+        "rows_pipelined",
+        (*case.macros, *plan.macros),
+        device=case.device,
+        threads=plan.block,
+        cluster=plan.cluster,
+        shared_bytes=plan.shared_bytes(case.streams),
+    )
+    return launcher, _capacity(launcher)
+
+
+def _columns(case: _Case, plan: column_plans.ColumnPlan) -> Run:
+    """Columns that fit a CTA's registers, in one read."""
+    launcher = _launcher("columns", "columns_held", case, plan.macros, plan.block)
+    tiles = case.outer * -(-case.inner // (plan.across * plan.vec))
+    steps = -(-tiles // (launcher.occupancy() * _processors(case.device)))
+    parts = -(-tiles // steps)
+    columns = launcher.bind(parts, 8, case.outer, case.length, case.inner, case.offset_bits)
+    return _finished(case, columns, parts)
+
+
+def _finished(case: _Case, kernel: Bound, parts: int) -> Run:
+    """A kernel that leaves `parts` parts of dweight and dbias, and what adds them up."""
+    finish = _finish(case, parts)
+    floats = parts * case.planes * case.length
+
+    def run(dy: int, x: int, total: int, weight: int, mean: int, rstd: int, dx: int, gradients: list[int]) -> None:
+        parts = torch.empty(floats, dtype=torch.float32, device=case.device)
+        kernel(dy, x, total, weight, mean, rstd, dx, parts.data_ptr())
+        finish(parts.data_ptr(), gradients)
+
+    return run
+
+
+def _capacity(launcher: Launcher) -> int:
+    """Clusters of a kernel's CTAs that the device holds at a time."""
+    if launcher.cluster == 1:
+        return launcher.occupancy() * _processors(launcher.device)
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    attribute.value.clusterDim.x = launcher.cluster
+    attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = launcher.cluster, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = launcher.threads, 1, 1
+    config.sharedMemBytes = launcher.shared_bytes
+    config.attrs, config.numAttrs = [attribute], 1
+    with torch.cuda.device(launcher.device):
+        status, count = driver.cuOccupancyMaxActiveClusters(driver.CUfunction(launcher._as_function()), config)
+    return count if status == driver.CUresult.CUDA_SUCCESS else 0
+
+
+def _launcher(source: str, kernel: str, case: _Case, macros: Defines, threads: int) -> Launcher:
     return Launcher(
         f"norms_cuda.{kernel}_backward",
         _FOLDER / f"backward_{source}.cu",
@@ -184,7 +279,6 @@ def _launcher(
         (*case.macros, *macros),
         device=case.device,
         threads=threads,
-        overlapping=overlapping,
     )
 
 
@@ -199,10 +293,10 @@ def _finish(case: _Case, parts: int) -> Callable[[int, list[int]], None]:
         "backward_finish",
         (("TYPE", _TYPES[case.parameter]), *plan.macros),
         device=case.device,
-        threads=plan.threads,
+        threads=plan.across * plan.along,
         overlapping=torch.cuda.get_device_capability(case.device)[0] >= 9,
     )
-    bound = launcher.bind((-(-case.length // 32), case.planes), 3, parts, case.length)
+    bound = launcher.bind((-(-case.length // plan.across), case.planes), 3, parts, case.length)
     return lambda parts, gradients: bound(parts, gradients[0], gradients[-1])
 
 

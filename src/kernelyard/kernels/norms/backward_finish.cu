@@ -1,28 +1,27 @@
 // Adds up the parts of dweight and dbias that the CTAs of another kernel left: plane 0 the one's, plane 1 the other's,
-// each of `parts` rows of `length` floats. The order of the sum depends on nothing but `parts`.
+// each of `parts` rows of `length` floats. ACROSS columns to a CTA, ALONG threads to a column. The order of the sum
+// depends on nothing but `parts`.
 
 #include "reduce.cuh"
 
-constexpr int WARPS = THREADS / WARP;
-
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(ACROSS * ALONG)
 backward_finish(const float* gparts, Scalar* gfirst, Scalar* gsecond, Index parts, Index length) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const Index column = Index(blockIdx.x) * WARP + lane;
+  const int across = threadIdx.x % ACROSS, along = threadIdx.x / ACROSS;
+  const Index column = Index(blockIdx.x) * ACROSS + across;
   gparts += blockIdx.y * parts * length + column;
   float sum = 0.f;
   if (column < length) {
 #pragma unroll 8
-    for (Index part = warp; part < parts; part += WARPS) sum += gparts[part * length];
+    for (Index part = along; part < parts; part += ALONG) sum += gparts[part * length];
   }
-  __shared__ float s_sums[WARPS][WARP + 1];
-  s_sums[warp][lane] = sum;
+  __shared__ float s_sums[ALONG][ACROSS];
+  s_sums[along][across] = sum;
   __syncthreads();
-  if (warp > 0 || column >= length) return;
+  if (along > 0 || column >= length) return;
 #pragma unroll
-  for (int w = 1; w < WARPS; ++w) sum += s_sums[w][lane];
+  for (int i = 1; i < ALONG; ++i) sum += s_sums[i][across];
   (blockIdx.y ? gsecond : gfirst)[column] = narrow<Scalar>(sum);
 }

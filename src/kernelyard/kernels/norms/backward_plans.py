@@ -1,12 +1,99 @@
 """How the backward kernels of the norms are launched, and why. Percentages are of a copy of the least bytes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 from kernelyard.kernels.nvrtc import Defines
 
 VECTOR = 16
 """Bytes of the widest load."""
+
+
+LARGEST_CLUSTER = 16
+"""More than 8 is not portable, but every Hopper allows it."""
+
+SHARED = 228 << 10
+"""Bytes of shared memory that the CTAs of a multiprocessor have, of which each takes 1 KiB more than it asks for."""
+
+
+class Streams(NamedTuple):
+    """Bytes of an element of what the pipeline reads; no weight, no total: 0."""
+
+    dy: int
+    x: int
+    total: int
+    weight: int
+
+
+@dataclass(frozen=True)
+class RowsPlan:
+    """One read: what the macros of backward_rows.cu mean. A CTA has `share` columns of its rows."""
+
+    vec: int
+    threads: int
+    teams: int
+    items: int
+    cluster: int
+    share: int
+    stages: int
+    held: bool
+    resident: int
+    """CTAs of a multiprocessor that registers and shared memory leave room for."""
+    chunks: int = 1
+    packed: bool = True
+    lean: bool = False
+
+    @property
+    def macros(self) -> Defines:
+        return (
+            ("VEC", self.vec),
+            ("THREADS", self.threads),
+            ("TEAMS", self.teams),
+            ("ITEMS", self.items),
+            ("CLUSTER", self.cluster),
+            ("STAGES", self.stages),
+            ("CHUNKS", self.chunks),
+            ("HELD", int(self.held)),
+            ("PACKED", int(self.packed)),
+            ("LEAN", int(self.lean)),
+            ("RESIDENT", self.resident),
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows that a team has side by side."""
+        return max(1, 32 // self.threads)
+
+    @property
+    def block(self) -> int:
+        return max(32, self.threads) * self.teams
+
+    def room(self, size: int) -> int:
+        """Bytes of a slot for elements of `size` bytes; of one row where rows lie apart; 16 more, for any start."""
+        columns = min(self.share, self.threads * self.vec * self.items // self.chunks)
+        return _multiple(columns * (self.rows if self.packed else 1) * size, VECTOR) + VECTOR
+
+    def shared_bytes(self, streams: Streams) -> int:
+        """Of a CTA: the weights, and the rings of its teams, through which their sums of dweight meet in the end."""
+        staged = 2 if streams.total and not self.lean else 1
+        slot = (self.room(streams.dy) + self.room(streams.x) * staged) * (1 if self.packed else self.rows)
+        rings = max(self.teams * self.stages * slot, self.teams * self.share * 4)
+        return rings + _multiple(self.share * streams.weight, VECTOR)
+
+    def fits(self, streams: Streams) -> bool:
+        """Whether shared memory holds the resident CTAs, with their barriers and the parts of sums that meet."""
+        parts = self.teams * 2 * 8 * (self.block // 32 // self.teams * self.cluster)
+        barriers = self.teams * 8 * (self.stages + 2)
+        return self.shared_bytes(streams) + parts + barriers + 1024 <= SHARED // self.resident
+
+    def deepest(self, streams: Streams) -> "RowsPlan | None":
+        """With no more stages than shared memory holds, or None if it does not hold a row."""
+        for stages in range(self.stages, self.chunks - 1, -1):
+            plan = replace(self, stages=stages)
+            if plan.fits(streams):
+                return plan
+        return None
 
 
 @dataclass(frozen=True)
@@ -26,19 +113,67 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class FinishPlan:
-    """32 columns to a CTA, whose warps share the parts out: enough of them that a thread adds up about 8."""
+    """`across` columns to a CTA, `along` threads to a column."""
 
-    threads: int
+    across: int
+    along: int
 
     @property
     def macros(self) -> Defines:
-        return (("VEC", 1), ("THREADS", self.threads))
+        return (("VEC", 1), ("ACROSS", self.across), ("ALONG", self.along))
 
 
 @cache
 def finish(parts: int) -> FinishPlan:
-    """The plan for the sum of `parts` rows."""
-    return FinishPlan(32 * min(32, _power_above(-(-parts // 8))))
+    """The plan for the sum of `parts` rows: a thread adds up about 8, and a CTA has 256 threads or more."""
+    along = min(32, _power_above(-(-parts // 8)))
+    return FinishPlan(max(32, 256 // along), along)
+
+
+def rows(
+    length: int,
+    vec: int,
+    streams: Streams,
+    *,
+    threads: int,
+    cluster: int = 1,
+    teams: int = 1,
+    stages: int = 4,
+    held: bool = True,
+    resident: int = 1,
+    chunks: int = 1,
+    packed: bool = True,
+    lean: bool = False,
+) -> RowsPlan | None:
+    """The plan with the stages that shared memory holds, or None if it does not hold a row."""
+    share = _multiple(-(-length // cluster), 2 * VECTOR) if cluster > 1 else length
+    items = _multiple(-(-share // (threads * vec)), chunks)
+    plan = RowsPlan(vec, threads, teams, items, cluster, share, stages, held, resident, chunks, packed, lean)
+    return plan.deepest(streams)
+
+
+@cache
+def pipeline(length: int, vec: int, streams: Streams, packed: bool) -> RowsPlan | None:
+    """The plan for rows of `length` elements, or None for those that no cluster holds."""
+    if length <= 8192:
+        threads = _power_above(-(-length // 16))
+        teams = 512 // max(32, threads)
+        whole = rows(length, vec, streams, threads=threads, teams=teams, stages=2, packed=packed or threads >= 32)
+        if whole and whole.stages > 1:
+            return whole
+    if length > 32 * 512 * LARGEST_CLUSTER:
+        return None
+    columns = 16 if length <= 131072 else 32
+    cluster = max(2, _power_above(-(-length // (columns * 512))))
+    chunks = min(columns // 4, columns // vec)
+    stages = 8 if columns == 16 else 12
+    for lean in (False, True):
+        spread = rows(
+            length, vec, streams, threads=512, cluster=cluster, held=False, chunks=chunks, stages=stages, lean=lean
+        )
+        if spread and spread.stages > chunks:
+            break
+    return spread
 
 
 @cache
@@ -59,6 +194,10 @@ def split_columns(outer: int, length: int, inner: int, vec: int, processors: int
     chunks = max(1, min(-(-length // 32), -(-8 * processors // (outer * tiles))))
     parts = max(1, min(outer * tiles, -(-8 * processors // -(-length // 32))))
     return SplitPlan(vec, 256, False, chunks, parts)
+
+
+def _multiple(value: int, of: int) -> int:
+    return -(-value // of) * of
 
 
 def _power_above(value: int) -> int:

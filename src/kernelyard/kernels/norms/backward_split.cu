@@ -13,7 +13,7 @@ constexpr int ALONG = 4;
 struct Found { Stats stats; Means means; };
 
 __device__ inline void add(float2& sums, float x, float dy, float w, Stats stats) {
-  const float g = dy * w;
+  const float g = weighted(dy, w);
   sums.x += g;
   sums.y += g * normalised(x, stats);
 }
@@ -136,7 +136,8 @@ split_rows_apply(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const We
       const float x_hat = normalised(x[j], found.stats);
       dw[j] += dy[j] * as_multiplied(x_hat);
       db[j] += dy[j];
-      x[j] = input_gradient(dy[j] * w[j], x_hat, found.stats, found.means) + (HAS_TOTAL ? total[j] : 0.f);
+      const float g = weighted(dy[j], w[j]);
+      x[j] = input_gradient(g, x_hat, found.stats, found.means) + (HAS_TOTAL ? total[j] : 0.f);
     }
     Chunk chunk;
     chunk.pack(x);
@@ -181,7 +182,8 @@ split_columns_apply(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const
         const float x_hat = normalised(x[j], found[j].stats);
         dw[i] += dy[j] * as_multiplied(x_hat);
         db[i] += dy[j];
-        x[j] = input_gradient(dy[j] * w[i], x_hat, found[j].stats, found[j].means) + (HAS_TOTAL ? total[j] : 0.f);
+        const float g = weighted(dy[j], w[i]);
+        x[j] = input_gradient(g, x_hat, found[j].stats, found[j].means) + (HAS_TOTAL ? total[j] : 0.f);
       }
       Chunk chunk;
       chunk.pack(x);
