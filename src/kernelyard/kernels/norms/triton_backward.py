@@ -18,11 +18,11 @@ from kernelyard.kernels.layout import Rows
 from kernelyard.kernels.norms.shapes import view
 from kernelyard.kernels.norms.triton_settings import (
     SETTINGS,
-    Blocks,
-    backward_blocks,
+    Walk,
+    backward_walk,
     long_groups,
-    persistent,
     power_above,
+    processors,
     split_blocks,
 )
 from kernelyard.kernels.norms.triton_tiles import along_line, bound, factor, on, place
@@ -260,18 +260,18 @@ def normalise_backward(
 
 
 def _run(t: _Tensors, at: Rows, offset: float) -> None:
-    blocks = backward_blocks(at)
-    if blocks is None and at.inner > 1:
+    walk = backward_walk(at, centred=t.mean is not None)
+    if walk is None and at.inner > 1:
         _run_turned(t, at, offset)
-    elif blocks is None:
+    elif walk is None:
         _run_long(t, at, offset)
     else:
-        _run_held(t, at, blocks, offset)
+        _run_held(t, at, walk, offset)
 
 
-def _run_held(t: _Tensors, at: Rows, blocks: Blocks, offset: float) -> None:
-    tiles = at.outer * -(-at.inner // blocks.lines) if at.inner > 1 else -(-at.outer // blocks.lines)
-    programs = persistent(tiles, blocks, t.x.device)
+def _run_held(t: _Tensors, at: Rows, walk: Walk, offset: float) -> None:
+    tiles = at.outer * -(-at.inner // walk.lines) if at.inner > 1 else -(-at.outer // walk.lines)
+    programs = min(tiles, walk.programs * processors(t.x.device))
     parts, p_dw, p_db = _parts(t, programs, at.length)
     _held[(programs,)](
         t.dy,
@@ -289,11 +289,11 @@ def _run_held(t: _Tensors, at: Rows, blocks: Blocks, offset: float) -> None:
         at.pitch,
         offset,
         bound(-(-tiles // programs)),
-        LINES=blocks.lines,
-        LENGTH=blocks.length,
+        LINES=walk.lines,
+        LENGTH=walk.length,
         COLUMNS=at.inner > 1,
-        STAGES=SETTINGS.stages,
-        num_warps=blocks.warps,
+        STAGES=walk.stages,
+        num_warps=walk.warps,
         **_UNFUSED,
     )
     launches["norms_triton.held_backward"] += 1
@@ -326,7 +326,7 @@ def _run_long(t: _Tensors, at: Rows, offset: float) -> None:
         bound(-(-rows // groups)),
         CHUNKS=power_above(chunks),
         LENGTH=SETTINGS.sum_block,
-        STAGES=SETTINGS.stages,
+        STAGES=SETTINGS.sum_stages,
         num_warps=SETTINGS.sum_warps,
         **_UNFUSED,
     )

@@ -273,12 +273,12 @@ def add_normalise(
 
 def _run(tensors: _Tensors, at: Rows, pitch_r: int, eps: float, offset: float, casting: str) -> None:
     t, number = tensors, at.outer * at.inner
-    blocks = forward_blocks(at)
+    blocks = forward_blocks(at, t.x.element_size())
     held = blocks is not None
     if blocks is None and at.inner == 1 and at.outer < SETTINGS.few_rows:
         _run_split(t, at, pitch_r, eps, offset, casting)
         return
-    blocks = blocks or loop_blocks(at)
+    blocks = blocks or loop_blocks(at, residual=t.r is not None)
     tiles = _tiles(at, blocks)
     if not held and at.inner > 1 and tiles < SETTINGS.few_columns:
         _run_turned(t, at, eps, offset, casting)
@@ -290,7 +290,8 @@ def _run(tensors: _Tensors, at: Rows, pitch_r: int, eps: float, offset: float, c
     if held:
         _held[(tiles,)](*pointers, *sizes, **options)
     else:
-        _looped[(tiles,)](*pointers, *sizes, bound(-(-at.length // blocks.length)), **options)
+        steps = bound(-(-at.length // blocks.length))
+        _looped[(tiles,)](*pointers, *sizes, steps, **options)
     launches[f"norms_triton.{'held' if held else 'looped'}_forward"] += 1
 
 
