@@ -28,7 +28,10 @@ def leaves(operator: Operator, inputs: dict[str, Any]) -> tuple[list[Any], dict[
 def prepare(
     operator: Operator, candidate: Implementation, workload: Workload, mode: Mode, device: torch.device
 ) -> Callable[[], object]:
-    """Inputs are made here, outside the timed call. BACKWARD keeps one graph and walks it anew at each call."""
+    """Inputs are made here, outside the timed call. BACKWARD keeps one graph and walks it anew at each call.
+
+    A scalar output is a loss: its gradient is 1, as `loss.backward()` has it. Any other output's is random.
+    """
     inputs = operator.make_inputs(workload, device)
     if mode is Mode.FORWARD:
         return torch.no_grad()(lambda: candidate.call(*inputs.values()))
@@ -36,7 +39,7 @@ def prepare(
     arguments, named = leaves(operator, inputs)
     wanted = list(named.values())
     kept = as_tuple(candidate.call(*arguments))
-    grads = [torch.randn_like(output) for output in kept]
+    grads = [torch.randn_like(output) if output.dim() else torch.ones_like(output) for output in kept]
     if mode is Mode.BACKWARD:
         return partial(torch.autograd.grad, kept, wanted, grads, retain_graph=True)
     return lambda: torch.autograd.grad(as_tuple(candidate.call(*arguments)), wanted, grads)
