@@ -205,7 +205,7 @@ def test_launches_are_counted(device: torch.device) -> None:
     for module in _usable(device):
         name = module.__name__.rpartition(".")[2]
         before = launched(f"cross_entropy_{name}.rows_forward")
-        module.cross_entropy(*_inputs(2, 8, device))
+        module.cross_entropy(*_inputs(2, 8, device, reduction="none"))
         assert launched(f"cross_entropy_{name}.rows_forward") == before + 1
 
 
@@ -213,7 +213,15 @@ def test_every_triton_kernel_is_right(monkeypatch: pytest.MonkeyPatch, device: t
     """With small settings, so that loops run at sizes the interpreter takes."""
     module = ops.backend_module("cross_entropy", "triton")
     small = triton_settings.Settings(
-        row_elements=64, loop_block=64, loop_warps=1, gradient_block=64, looks=2, total_block=16, totals=2
+        row_elements=64,
+        read_elements=64,
+        loop_block=64,
+        loop_warps=1,
+        read_warps=1,
+        gradient_block=64,
+        looks=2,
+        total_block=16,
+        totals=2,
     )
     monkeypatch.setattr(triton_settings, "SETTINGS", small)
     monkeypatch.setattr(module, "SETTINGS", small)
@@ -292,5 +300,9 @@ def test_more_than_two_to_the_31_elements(device: torch.device) -> None:
 @pytest.mark.gpu
 def test_a_gpu_call_runs_the_cuda_kernel(device: torch.device) -> None:
     before = launched("cross_entropy_cuda.")
-    ops.cross_entropy(torch.randn(4, 100, device=device), torch.zeros(4, dtype=torch.long, device=device))
+    target = torch.zeros(4, dtype=torch.long, device=device)
+    ops.cross_entropy(torch.randn(4, 100, device=device), target)
     assert launched("cross_entropy_cuda.") == before + 2
+    input = torch.randn(4, 100, device=device, requires_grad=True)
+    ops.cross_entropy(input, target).backward()
+    assert launched("cross_entropy_cuda.") == before + 2 + 4

@@ -11,7 +11,7 @@ import torch
 
 from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.nvrtc import Defines
-from kernelyard.kernels.plans import RowPlan, StagedPlan
+from kernelyard.kernels.plans import VECTOR, RowPlan, StagedPlan
 from kernelyard.kernels.support import cuda_refusal, dtype_refusal
 from kernelyard.ops.cross_entropy import cuda_plans as plans
 from kernelyard.ops.cross_entropy.cuda_plans import StreamPlan
@@ -113,7 +113,7 @@ class Builder:
 
     def rows(self, plan: RowPlan, mean: bool, gradient: bool) -> Bound:
         macros = (*plan.macros, ("LOSS", self.loss_type()), ("GRADIENT", int(gradient)), ("SCALED", int(mean)))
-        shared = plan.shared_bytes(plans.WITH_GRADIENT) if isinstance(plan, StagedPlan) else 0
+        shared = plan.threads * plan.items * VECTOR if isinstance(plan, StagedPlan) else 0
         launcher = self.launcher(
             plan.source,
             f"{plan.source}_forward",
@@ -197,7 +197,7 @@ def _forward(
         device,
         shape,
         input.stride(),
-        input.data_ptr() % 16,
+        input.data_ptr() % VECTOR,
         target.dtype,
         ignore_index,
         reduction,
@@ -255,7 +255,7 @@ def _backward(
             input.device,
             input.shape,
             input.stride(),
-            input.data_ptr() % 16,
+            input.data_ptr() % VECTOR,
             target.dtype,
             ignore_index,
             reduction,

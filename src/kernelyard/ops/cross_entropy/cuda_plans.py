@@ -33,6 +33,7 @@ class StreamPlan:
 
 
 STREAM_THREADS = 512
+STREAM_BYTES = 64
 STREAM_CTAS = 8
 """CTAs to an SM, at least, that rows are cut up for: two waves, so that the last ones are no long wait."""
 LOOKS = 4
@@ -59,11 +60,11 @@ def loss_alone(device: torch.device, size: int, view: Rows, fit: Fit) -> RowPlan
     plan = plans.rows(LOSS, device, size, view.length, fit)
     if isinstance(plan, RowPlan):
         return plan
-    steps = _steps(view, fit, STREAM_THREADS, plan.items)
+    items = _items(size, fit)
+    steps = _steps(view, fit, STREAM_THREADS, items)
     chunks = min(steps, -(-STREAM_CTAS * _sms(device) // view.rows))
     tiles = -(-steps // chunks)
-    wide = view.length >= 1 << 30
-    return StreamPlan(fit, STREAM_THREADS, 1, plan.items, -(-steps // tiles), tiles, wide)
+    return StreamPlan(fit, STREAM_THREADS, 1, items, -(-steps // tiles), tiles, view.length >= 1 << 30)
 
 
 def with_gradient(device: torch.device, size: int, view: Rows, fit: Fit) -> RowPlan | StagedPlan | None:
@@ -77,8 +78,9 @@ def gradient_alone(device: torch.device, size: int, view: Rows, fit: Fit) -> Str
     plan = plans.rows(LOSS, device, size, view.length, fit)
     if isinstance(plan, RowPlan):
         return StreamPlan(fit, plan.threads, plan.rows, plan.items, 1)
-    steps = _steps(view, fit, plan.threads, plan.items)
-    return StreamPlan(fit, plan.threads, 1, plan.items, steps, wide=view.length >= 1 << 30)
+    items = _items(size, fit)
+    steps = _steps(view, fit, STREAM_THREADS, items)
+    return StreamPlan(fit, STREAM_THREADS, 1, items, steps, wide=view.length >= 1 << 30)
 
 
 def totals_cluster(device: torch.device, rows: int) -> int:
@@ -91,6 +93,11 @@ def totals_cluster(device: torch.device, rows: int) -> int:
 def looks(device: torch.device, groups: int, chunks: int) -> int:
     """CTAs along the rows that look whether there is a gradient to compute."""
     return max(1, min(groups, LOOKS * _sms(device) // chunks))
+
+
+def _items(size: int, fit: Fit) -> int:
+    """Vectors of a thread: 64 bytes, or as many single elements as fill a warp's lines."""
+    return STREAM_BYTES // (fit.vec * size) if fit.vec > 1 else 16
 
 
 def _steps(view: Rows, fit: Fit, threads: int, items: int) -> int:

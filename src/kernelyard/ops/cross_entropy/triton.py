@@ -12,6 +12,7 @@ from kernelyard.ops.cross_entropy.targets import target_refusal
 from kernelyard.ops.cross_entropy.triton_settings import (
     SETTINGS,
     gradient_blocks,
+    loop_blocks,
     power_above,
     row_blocks,
     total_blocks,
@@ -236,14 +237,14 @@ def _run(input, target, losses, kept, dx, ignore_index, smoothing, z, mean):
         "SCALED": mean,
     }
     sizes = (rows, n, pitch, run, jump, ignore_index, smoothing, z)
-    if n <= SETTINGS.row_elements:
-        blocks, warps = row_blocks(n)
+    found = row_blocks(n, input.element_size(), dx is not None)
+    if found is not None:
+        blocks, warps = found
         _rows_forward[(triton.cdiv(rows, blocks["ROWS"]),)](*tensors, *sizes, **blocks, **options, num_warps=warps)
         launches["cross_entropy_triton.rows_forward"] += 1
     else:
-        block = SETTINGS.loop_block
-        blocks = {"BLOCKS": triton.cdiv(n, block), "BLOCK": block}
-        _long_forward[(rows,)](*tensors, *sizes, **blocks, **options, num_warps=SETTINGS.loop_warps)
+        blocks, warps = loop_blocks(n, input.element_size(), dx is not None)
+        _long_forward[(rows,)](*tensors, *sizes, **blocks, **options, num_warps=warps)
         launches["cross_entropy_triton.long_forward"] += 1
 
 
