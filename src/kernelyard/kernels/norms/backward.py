@@ -124,17 +124,15 @@ def normalise_backward(
     added to dx; without `dy` dx is dtotal. dweight and dbias have the weight's dtype (without a weight: x's) and the
     shape of the normalised dims; they are empty where there is no weight, or no `bias`.
     """
-    dim %= x.dim()
-    shape = x.shape[dim + 1 - count : dim + 1]
+    shape, outer, length, inner = _form(x.shape, count, dim)
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
-    parameter = (x if weight is None else weight).dtype
-    dweight = torch.empty(shape if weight is not None else 0, dtype=parameter, device=x.device)
-    dbias = torch.empty(shape if bias else 0, dtype=parameter, device=x.device)
+    like = x if weight is None else weight
+    dweight = like.new_empty(shape if weight is not None else 0)
+    dbias = like.new_empty(shape if bias else 0)
     if dy is None or not x.numel():
         if dy is None and dtotal is not None:
             dx.copy_(dtotal)
         return dx, dweight.zero_(), dbias.zero_()
-    length, inner = prod(shape), prod(x.shape[dim + 1 :])
     x, x_pitch = _laid_out(x, count, length, inner)
     dy, dy_pitch = _laid_out(dy, count, length, inner)
     total_pitch = length
@@ -156,7 +154,7 @@ def normalise_backward(
         centred,
         casting,
         offset,
-        x.numel() // (length * inner),
+        outer,
         length,
         inner,
         x_pitch,
@@ -168,6 +166,14 @@ def normalise_backward(
     gradients = [gradient.data_ptr() for gradient in (dweight, dbias) if gradient.numel()]
     _runner(case)(at_dy, at_x, at_total, at_weight, mean.data_ptr(), rstd.data_ptr(), dx.data_ptr(), gradients)
     return dx, dweight, dbias
+
+
+@lru_cache(maxsize=4096)
+def _form(shape: torch.Size, count: int, dim: int) -> tuple[torch.Size, int, int, int]:
+    """The shape of the normalised dims, and the tensor as outer x length x inner elements."""
+    last = dim % len(shape) + 1
+    normalised = shape[last - count : last]
+    return normalised, prod(shape[: last - count]), prod(normalised), prod(shape[last:])
 
 
 def _laid_out(tensor: torch.Tensor, count: int, length: int, inner: int) -> tuple[torch.Tensor, int]:
