@@ -7,7 +7,7 @@ import torch
 
 def call_key(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Hashable, and equal for calls that the same compiled code serves."""
-    return (torch.is_grad_enabled(), *map(_one, arguments))
+    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *map(_one, arguments))
 
 
 def _one(argument: Any) -> Any:
