@@ -111,6 +111,8 @@ class Operator:
     """The workload of `ladder` for a device type."""
     workload_of: Callable[[tuple[int, ...], str], Workload]
     """The workload for a shape and dtype given by the user; raises UsageError for a shape it does not take."""
+    public_arguments: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] = lambda *inputs: (inputs, {})
+    """With a backend's arguments: the positional and the named arguments of the public function for the same call."""
     outputs: tuple[str, ...] = ("output",)
     """Names of what a call returns: one tensor, or a tuple of as many as there are names."""
     tolerance: Tolerance = Tolerance()

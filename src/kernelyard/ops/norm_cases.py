@@ -102,6 +102,12 @@ def small(dtype: str) -> Sweep:
     return Sweep(x_name="M", x_label="rows of 4096", points=points, modes=(Mode.FORWARD,), host=True)
 
 
+def normalized_shape(x: torch.Tensor, count: int, dim: int) -> torch.Size:
+    """The sizes of the `count` dims of `x` that end at `dim`, which is how the public functions name them."""
+    end = dim % x.ndim + 1
+    return x.shape[end - count : end]
+
+
 Cases = tuple[tuple[tuple[int, ...], dict[str, Any]], ...]
 
 

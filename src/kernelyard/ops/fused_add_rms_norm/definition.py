@@ -48,6 +48,13 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     return cases.of_mode(forward, Cost(back.read_bytes + whole, back.write_bytes, back.operations), mode)
 
 
+def public_arguments(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None, eps: float, offset: float, casting: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Of `kernelyard.ops.fused_add_rms_norm`, for a backend's."""
+    return (x, residual, weight, eps), {"offset": offset, "casting": casting}
+
+
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """Row lengths; on a GPU also the host's time for few rows."""
     lengths = cases.by_length(dtype, device_type)
@@ -116,6 +123,7 @@ DEFINITION = Operator(
     make_inputs=make_inputs,
     reference=fused_add_rms_norm,
     cost=cost,
+    public_arguments=public_arguments,
     differentiable=("x", "residual", "weight"),
     outputs=("y", "total"),
     workloads=cases.grid(_EVERY_DTYPE, _ONCE),

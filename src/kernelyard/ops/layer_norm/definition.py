@@ -42,6 +42,13 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     return cases.norm_cost(workload, mode, parameters=parameters, statistics=2, operations=(7, 13))
 
 
+def public_arguments(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, count: int, dim: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Of `kernelyard.ops.layer_norm`, for a backend's."""
+    return (x, cases.normalized_shape(x, count, dim), weight, bias, eps), {"dim": dim}
+
+
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """Row lengths; on a GPU also rows of millions and the host's time for few rows."""
     lengths = cases.by_length(dtype, device_type)
@@ -114,6 +121,7 @@ DEFINITION = Operator(
     make_inputs=make_inputs,
     reference=layer_norm,
     cost=cost,
+    public_arguments=public_arguments,
     differentiable=("x", "weight", "bias"),
     workloads=cases.grid(_EVERY_DTYPE, _ONCE),
     gpu_workloads=cases.grid(_GPU),

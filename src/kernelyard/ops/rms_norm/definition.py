@@ -43,6 +43,14 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     return cases.norm_cost(workload, mode, parameters=parameters, statistics=1, operations=(4, 9))
 
 
+def public_arguments(
+    x: torch.Tensor, weight: torch.Tensor | None, eps: float, offset: float, casting: str, count: int, dim: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Of `kernelyard.ops.rms_norm`, for a backend's."""
+    positional = (x, cases.normalized_shape(x, count, dim), weight, eps)
+    return positional, {"offset": offset, "casting": casting, "dim": dim}
+
+
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """Row lengths; on a GPU also rows of millions, the channels of images and the host's time for few rows."""
     lengths = cases.by_length(dtype, device_type)
@@ -129,6 +137,7 @@ DEFINITION = Operator(
     make_inputs=make_inputs,
     reference=rms_norm,
     cost=cost,
+    public_arguments=public_arguments,
     differentiable=("x", "weight"),
     workloads=cases.grid(_EVERY_DTYPE, _ONCE),
     gpu_workloads=cases.grid(_GPU),
