@@ -40,6 +40,10 @@ def kernelyard(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (["ladder", "softmax", "--dtype", "int8"], "unknown dtype 'int8'"),
         (["ladder", "softmax", "--mode", "sideways"], "'forward', 'backward', 'full'"),
         (["bench", "softmx"], "did you mean 'softmax'?"),
+        (["bench"], "expected operators or --all; the operators are"),
+        (["bench", "softmax", "--against", "ligr"], "did you mean 'liger'?"),
+        (["bench", "softmax", "--x-name", "q"], "unknown x axis of softmax 'q'"),
+        (["plot"], "no such file"),
         (["bench", "softmax", "--backend", "cudda"], "did you mean 'cuda'?"),
         (["plot", "--kernel-name", "softmax", "--metric-name", "speed"], "no such file"),
         (["bnch"], "No such command 'bnch'"),
@@ -71,15 +75,17 @@ def test_every_verb_takes_a_device() -> None:
         assert done.returncode == 0 and "--device" in done.stdout, verb
 
 
-def test_importing_kernelyard_is_free() -> None:
-    """On top of torch; the issue allows 0.3 s."""
+@pytest.mark.parametrize(("module", "limit"), [("kernelyard", 0.05), ("kernelyard.ops, kernelyard.nn", 0.3)])
+def test_importing_kernelyard_is_free(module: str, limit: float) -> None:
+    """On top of torch; the best of five, because a loaded machine is slow in some of them."""
     code = (
-        "import torch, time; begin = time.perf_counter(); import kernelyard, kernelyard.ops;"
-        "import sys; assert 'triton' not in sys.modules or 'triton' in before;"
-    ).replace("begin = ", "import sys as s; before = set(s.modules); begin = ")
-    timed = code + "print(time.perf_counter() - begin)"
+        "import sys, time, torch; before = set(sys.modules); begin = time.perf_counter();"
+        f"import {module}; taken = time.perf_counter() - begin;"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before};"
+        "assert not new & {'triton', 'pandas', 'matplotlib', 'rich', 'typer', 'jinja2', 'cuda'}, new; print(taken)"
+    )
     seconds = [
-        float(subprocess.run([sys.executable, "-c", timed], capture_output=True, text=True, check=True).stdout)
-        for _ in range(3)
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(5)
     ]
-    assert min(seconds) < 0.3
+    assert min(seconds) < limit

@@ -106,7 +106,7 @@ def test_plot_draws_afresh_over_an_old_picture(frame, tmp_path: Path, capsys) ->
     frame.to_csv(csv, index=False)
     picture = tmp_path / "softmax_speed_forward_float32.png"
     picture.write_text("an old picture")
-    plot("softmax", "speed", ["forward"], extra_config_filter="float32", csv=csv)
+    plot(["softmax"], metric_name="speed", kernel_operation_mode=["forward"], extra_config_filter="float32", csv=csv)
     assert capsys.readouterr().out.split() == [str(picture)]
     pixels = matplotlib.image.imread(picture)
     assert pixels.shape[0] > 500
@@ -129,5 +129,5 @@ def test_display_without_a_display_is_one_line(frame, tmp_path: Path, monkeypatc
     monkeypatch.setattr("sys.platform", "linux")
     csv = tmp_path / "bench.csv"
     frame.to_csv(csv, index=False)
-    plot("softmax", "memory", csv=csv, display=True)
+    plot(["softmax"], metric_name="memory", csv=csv, display=True)
     assert "no display here" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Tables of benchmark rows, in a terminal's shape and between a document's markers."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -39,61 +40,76 @@ def test_sizes_go_down_and_backends_across_in_the_ladders_order(frame) -> None:
     assert memory.lines == (results.Line("1k", "500 MB", ("537 MB",), best=0),)
 
 
+def test_the_hosts_time_stands_beside_its_multiple_of_eagers(make_row) -> None:
+    rows = [
+        make_row(name, ms=us, metric_name="host", metric_unit="us", x_name="M", floor_ms=None, percent_of_floor=None)
+        for name, us in (("eager", 8.0), ("public", 10.0), ("liger", 20.0))
+    ]
+    (grid,) = results.grids(pd.DataFrame([row.model_dump() for row in rows]).astype(ledger.DTYPES))
+    assert not grid.floored
+    assert grid.providers == ("eager", "public", "liger")
+    assert grid.lines[0].cells == ("8.0 us (1.00x)", "10.0 us (1.25x)", "20.0 us (2.50x)")
+
+
 def test_a_document_gets_the_tables_under_what_they_were_measured_on(frame, tmp_path) -> None:
     path = document(
         tmp_path, "# Results\n\nbefore\n\n<!-- bench:softmax:begin -->\nSTALE\n<!-- bench:softmax:end -->\n\nafter\n"
     )
-    results.write_tables(path, frame, "softmax")
+    results.write_section(path, frame, "softmax", tmp_path)
     text = path.read_text()
     assert text.startswith(
-        "# Results\n\nbefore\n\n<!-- bench:softmax:begin -->\n\nDevice NVIDIA H100 80GB HBM3, torch "
+        "# Results\n\nbefore\n\n<!-- bench:softmax:begin -->\n\n![softmax on NVIDIA H100 80GB HBM3](softmax.png)\n"
     )
     assert text.endswith("<!-- bench:softmax:end -->\n\nafter\n")
     assert "STALE" not in text
-    assert "| 1k | 400 us | 800 us (50.0 %) | **410 us (97.6 %)** |" in text
+    assert "| forward | 1k | 400 us | 50 | **97** |" in text
     for fact in ("triton 3.6.0", "CUDA 13.0", "driver 580.10", "2026-01-02", "same run, 2500 GB/s", "cold cache"):
         assert fact in text
 
 
 def test_writing_twice_changes_nothing(frame, tmp_path) -> None:
     path = document(tmp_path, "# Results\n")
-    results.write_tables(path, frame, "softmax")
+    results.write_section(path, frame, "softmax", tmp_path)
     once = path.read_text()
-    results.write_tables(path, frame, "softmax")
+    results.write_section(path, frame, "softmax", tmp_path)
     assert path.read_text() == once
     assert once.count("bench:softmax:begin") == 1
 
 
 def test_a_document_is_stale_until_it_is_renewed(frame, make_row, tmp_path) -> None:
     path = document(tmp_path, "# Results\n")
-    assert results.stale_tables(path, frame) == ["softmax"]
-    results.write_tables(path, frame, "softmax")
-    assert results.stale_tables(path, frame) == []
+    assert results.stale_sections(path, frame, tmp_path) == ["softmax"]
+    results.write_section(path, frame, "softmax", tmp_path)
+    assert results.stale_sections(path, frame, tmp_path) == []
     newer = pd.DataFrame([make_row("cuda", ms=0.39, timestamp="2027-01-01T00:00:00+00:00").model_dump()])
     grown = pd.concat([frame, newer.astype(ledger.DTYPES)], ignore_index=True)
-    assert results.stale_tables(path, grown) == ["softmax"]
-    path.write_text(path.read_text().replace("410 us", "400 us"))
-    assert results.stale_tables(path, frame) == ["softmax"]
+    assert results.stale_sections(path, grown, tmp_path) == ["softmax"]
+    path.write_text(path.read_text().replace("**97**", "**98**"))
+    assert results.stale_sections(path, frame, tmp_path) == ["softmax"]
 
 
 def test_each_kernel_keeps_to_its_own_markers(frame, make_row, tmp_path) -> None:
     other = pd.DataFrame([make_row("eager", kernel_name="other").model_dump()]).astype(ledger.DTYPES)
     both = pd.concat([frame, other], ignore_index=True)
     path = document(tmp_path, "# Results\n")
-    results.write_tables(path, both, "softmax")
-    results.write_tables(path, both, "other")
-    assert results.stale_tables(path, both) == []
+    results.write_section(path, both, "softmax", tmp_path)
+    results.write_section(path, both, "other", tmp_path)
+    assert results.stale_sections(path, both, tmp_path) == []
     assert "other" not in path.read_text().split("<!-- bench:softmax:end -->")[0]
 
 
 def test_a_missing_document_or_half_a_pair_of_markers_is_one_clear_line(frame, tmp_path) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        results.write_tables(tmp_path / "absent.md", frame, "softmax")
+        results.write_section(tmp_path / "absent.md", frame, "softmax", tmp_path)
     path = document(tmp_path, "<!-- bench:softmax:end -->\n<!-- bench:softmax:begin -->\n")
     with pytest.raises(UsageError, match="expected <!-- bench:softmax:begin --> and after it"):
-        results.write_tables(path, frame, "softmax")
+        results.write_section(path, frame, "softmax", tmp_path)
 
 
 @pytest.mark.skipif(not ledger.DEFAULT_CSV.exists(), reason="needs the repository's own ledger, from its root")
 def test_the_projects_own_tables_are_what_its_ledger_says() -> None:
-    assert results.stale_tables(Path("docs/results.md"), ledger.read(ledger.DEFAULT_CSV)) == []
+    frame, folder = ledger.read(ledger.DEFAULT_CSV), ledger.DEFAULT_CSV.parent
+    document = Path("docs/results.md")
+    assert results.stale_sections(document, frame, folder) == []
+    linked = re.findall(r"\]\(([^)#:]+)\)", document.read_text())
+    assert linked and not [link for link in linked if not (document.parent / link).exists()]

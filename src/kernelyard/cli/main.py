@@ -4,10 +4,12 @@ Exit codes: 0 done, 1 a verdict is negative, 2 the request could not be understo
 """
 
 import importlib
+import logging
 import os
 import pkgutil
 import signal
 import sys
+import warnings
 from pathlib import Path
 
 import typer
@@ -40,6 +42,7 @@ def _application() -> None:
 
 def main() -> None:
     """Run the command line; UsageError is one line on stderr and exit code 2."""
+    _quiet_inductor()
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     named = {verb.rstrip("_"): verb for verb in verbs()}
     try:
@@ -65,6 +68,13 @@ def main() -> None:
         # Typer makes this code of Ctrl-C and says nothing.
         print("kernelyard: interrupted; what was finished is kept", file=sys.stderr)
     sys.exit(code)
+
+
+def _quiet_inductor() -> None:
+    """Its advice on how to tune torch.compile is for those who write models; here it would tear the tables apart."""
+    warnings.filterwarnings("ignore", module=r"torch\._(inductor|dynamo|functorch)")
+    for name in ("torch._inductor", "torch._dynamo"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 if __name__ == "__main__":

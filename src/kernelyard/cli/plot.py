@@ -10,23 +10,27 @@ import typer
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError
 from kernelyard.report import ledger
+from kernelyard.report.overview import save_overviews
 from kernelyard.report.plots import charts, save, select
-from kernelyard.report.results import write_tables
+from kernelyard.report.results import write_section
 
 
 def plot(
-    kernel_name: Annotated[str, typer.Option(help="The kernel, as the CSV names it.")],
-    metric_name: Annotated[str, typer.Option(help="speed or memory.")] = "speed",
+    kernel_name: Annotated[list[str] | None, typer.Option(help="A kernel, as the CSV names it.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every kernel in the CSV.")] = False,
+    metric_name: Annotated[
+        str | None, typer.Option(help="speed, memory or host, in detail: a PNG for each mode and configuration.")
+    ] = None,
     kernel_operation_mode: Annotated[
-        list[str] | None, typer.Option(help="forward, backward or full; every mode in the CSV without.")
+        list[str] | None, typer.Option(help="In detail: forward, backward or full; every mode in the CSV without.")
     ] = None,
     extra_config_filter: Annotated[
-        str | None, typer.Option(help="A part of the configuration's text, or KEY=VALUE: dtype=bf16.")
+        str | None, typer.Option(help="In detail: a part of the configuration's text, or KEY=VALUE: dtype=bf16.")
     ] = None,
     csv: Annotated[Path, typer.Option(help="The CSV that `bench` wrote.")] = ledger.DEFAULT_CSV,
     out: Annotated[Path | None, typer.Option(help="Folder of the PNGs; the CSV's own without.")] = None,
     table: Annotated[
-        Path | None, typer.Option(help="A Markdown file in which to renew the kernel's tables, all of them.")
+        Path | None, typer.Option(help="A Markdown file in which to renew the kernels' pictures and tables.")
     ] = None,
     device: Annotated[
         str | None,
@@ -34,18 +38,27 @@ def plot(
     ] = None,
     display: Annotated[bool, typer.Option("--display", help="Open the PNGs too.")] = False,
 ) -> None:
-    """Draw a kernel's benchmarks: one PNG for each mode and configuration, and its path on stdout."""
+    """Draw benchmarks: one PNG a kernel, or with --metric-name one for each mode and configuration; paths on stdout."""
     frame = ledger.read(csv)
+    if all_ == bool(kernel_name):
+        raise UsageError("expected --kernel-name or --all")
+    kernels = sorted(frame["kernel_name"].unique()) if all_ else list(dict.fromkeys(kernel_name or ()))
     if table is not None and not table.is_file():
         raise UsageError(f"{table}: no such file; expected a Markdown file to hold the tables")
     if device is not None and device.partition(":")[0] in ("cpu", "cuda", "xpu"):
         device = describe(resolve_device(device)).device_name
-    rows = select(frame, kernel_name, metric_name, kernel_operation_mode or (), extra_config_filter, device)
-    paths = [save(chart, out or csv.parent) for chart in charts(rows)]
+    folder = out or csv.parent
+    if metric_name is None and not kernel_operation_mode and extra_config_filter is None:
+        paths = save_overviews(frame, kernels, folder, device)
+    else:
+        metric, modes = metric_name or "speed", kernel_operation_mode or ()
+        selected = [select(frame, kernel, metric, modes, extra_config_filter, device) for kernel in kernels]
+        paths = [save(chart, folder) for rows in selected for chart in charts(rows)]
     for path in paths:
         typer.echo(path)
     if table is not None:
-        write_tables(table, frame, kernel_name)
+        for kernel in kernels:
+            write_section(table, frame, kernel, folder)
         typer.echo(table)
     if display and not _has_display():
         typer.echo("--display: there is no display here; the PNGs are where the lines above say", err=True)

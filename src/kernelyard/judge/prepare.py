@@ -26,13 +26,19 @@ def leaves(operator: Operator, inputs: dict[str, Any]) -> tuple[list[Any], dict[
 
 
 def prepare(
-    operator: Operator, candidate: Implementation, workload: Workload, mode: Mode, device: torch.device
+    operator: Operator,
+    candidate: Implementation,
+    workload: Workload,
+    mode: Mode,
+    device: torch.device,
+    inputs: dict[str, Any] | None = None,
 ) -> Callable[[], object]:
-    """Inputs are made here, outside the timed call. BACKWARD keeps one graph and walks it anew at each call.
+    """Inputs are made here, outside the timed call, or shared by all contenders. BACKWARD keeps one graph and walks it
+    anew at each call.
 
     A scalar output is a loss: its gradient is 1, as `loss.backward()` has it. Any other output's is random.
     """
-    inputs = operator.make_inputs(workload, device)
+    inputs = operator.make_inputs(workload, device) if inputs is None else inputs
     if mode is Mode.FORWARD:
         return torch.no_grad()(lambda: candidate.call(*inputs.values()))
 

@@ -42,12 +42,20 @@ class Answers:
     Raises UsageError for a workload that the device's memory does not hold.
     """
 
-    def __init__(self, operator: Operator, honest: Implementation, workload: Workload, device: torch.device) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        honest: Implementation,
+        workload: Workload,
+        device: torch.device,
+        *,
+        gradients: bool = True,
+    ) -> None:
         self.operator, self.workload, self.device = operator, workload, device
         try:
             self.inputs = operator.make_inputs(workload, device)
             exact = {name: _upcast(value) for name, value in self.inputs.items()}
-            self.grads = self._output_grads()
+            self.grads = self._output_grads() if gradients else None
             self.reference = run(operator, operator.reference, exact, self.grads)
             self.honest = run(operator, honest.call, self.inputs, self.grads)
         except (RuntimeError, MemoryError, OverflowError) as error:
@@ -71,16 +79,27 @@ class Answers:
         return (grad + 0.5).to(device=self.device, dtype=output.dtype)
 
 
-def run(operator: Operator, call: Any, inputs: dict[str, Any], grads: list[Tensor]) -> dict[str, Tensor]:
-    """Outputs by name, and `grad NAME` for every differentiable argument that is given. The inputs are not touched."""
+def run(operator: Operator, call: Any, inputs: dict[str, Any], grads: list[Tensor] | None) -> dict[str, Tensor]:
+    """Outputs by name, and `grad NAME` for every differentiable argument that is given. The inputs are not touched.
+
+    Without `grads` no graph is kept: that is the call of a forward pass alone.
+    """
+    if grads is None:
+        with torch.no_grad():
+            return _named(operator, call(*inputs.values()))
     arguments, wanted = leaves(operator, inputs)
-    outputs = as_tuple(call(*arguments))
+    outputs = _named(operator, call(*arguments))
+    given = [grad.to(output.dtype) for output, grad in zip(outputs.values(), grads, strict=True)]
+    gradients = torch.autograd.grad(list(outputs.values()), list(wanted.values()), given) if wanted else ()
+    named = {f"grad {name}": value for name, value in zip(wanted, gradients, strict=True)}
+    return {**{name: output.detach() for name, output in outputs.items()}, **named}
+
+
+def _named(operator: Operator, result: Any) -> dict[str, Tensor]:
+    outputs = as_tuple(result)
     if len(outputs) != len(operator.outputs):
         raise TypeError(f"{len(outputs)} outputs, expected {len(operator.outputs)}: {', '.join(operator.outputs)}")
-    given = [grad.to(output.dtype) for output, grad in zip(outputs, grads, strict=True)]
-    gradients = torch.autograd.grad(outputs, list(wanted.values()), given) if wanted else ()
-    named = {f"grad {name}": value for name, value in zip(wanted, gradients, strict=True)}
-    return {**{name: output.detach() for name, output in zip(operator.outputs, outputs, strict=True)}, **named}
+    return dict(zip(operator.outputs, outputs, strict=True))
 
 
 def prove(
@@ -90,9 +109,15 @@ def prove(
     workload: Workload,
     device: torch.device,
     answers: Answers | None = None,
+    *,
+    gradients: bool = True,
 ) -> Proof:
-    """Run `candidate` on `workload` and hold every output against float64, with `honest` as the ruler."""
-    answers = answers or Answers(operator, honest, workload, device)
+    """Run `candidate` on `workload` and hold every output against float64, with `honest` as the ruler.
+
+    Without `gradients` the forward pass is proved alone. A backend that has no backward here sees by its arguments'
+    `requires_grad` which of the two is asked for.
+    """
+    answers = answers or Answers(operator, honest, workload, device, gradients=gradients)
 
     def proof(status: str, message: str = "", report: str = "", errors: tuple[ErrorFigures, ...] = ()) -> Proof:
         return Proof(
@@ -105,14 +130,15 @@ def prove(
             errors=errors,
         )
 
-    reason = candidate.refusal(*answers.inputs.values())
+    arguments = leaves(operator, answers.inputs)[0] if gradients else answers.inputs.values()
+    reason = candidate.refusal(*arguments)
     if reason is not None:
         return proof(REFUSED, reason)
     before = {name: value.clone() for name, value in answers.inputs.items() if isinstance(value, Tensor)}
     try:
         with poisoned_empty():
-            got = run(operator, candidate.call, answers.inputs, answers.grads)
-            again = run(operator, candidate.call, answers.inputs, answers.grads)
+            got = run(operator, candidate.call, answers.inputs, answers.grads if gradients else None)
+            again = run(operator, candidate.call, answers.inputs, answers.grads if gradients else None)
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
     except Exception as error:

@@ -14,7 +14,10 @@ from kernelyard.core.verdict import Timing
 
 Call = Callable[[], object]
 
-MIN_ROUNDS, MAX_ROUNDS = 7, 200
+MIN_SAMPLES, MAX_SAMPLES = 7, 200
+# The host's time of one call: the median of these loops. 200 launches fit a GPU's queue of 1024 with room for calls of
+# several kernels, so that the host never waits; a call that is slow by itself (an interpreter) gets a shorter loop.
+HOST_LOOPS, HOST_CALLS, HOST_LOOP_SECONDS = 7, 200, 0.1
 
 
 def timer_of(device: torch.device) -> str:
@@ -27,35 +30,66 @@ def interleaved(
     device: torch.device,
     *,
     seconds: float = 1.0,
-    on_round: Callable[[int, int], None] | None = None,
 ) -> dict[str, Timing]:
-    """Milliseconds of each call, by name. All are warmed up, then rounds of all in random order fill `seconds` a call.
+    """Milliseconds of each call, by name. All are warmed up, then sampled in rounds, in random order within a round.
+
+    Every call is sampled for about `seconds`: a slow one sits out rounds, evenly spread, where a fast one is due.
 
     The clock is the device's own events where it has them (the flush before the call keeps the queue busy, so the
     host's launch gap stays out unless it is longer than the flush), the host's monotonic clock elsewhere.
     """
     cold = ColdCache(device)
     sample = _event_sample if device.type == "cuda" else _host_sample
-    longest = 0.0
-    for call in calls.values():
+    counts: dict[str, int] = {}
+    for name, call in calls.items():
         call()
         sample(call, cold, device)
-        longest += _settle(call, cold, device, sample)
-    rounds = max(MIN_ROUNDS, min(MAX_ROUNDS, int(seconds * len(calls) / max(longest, 1e-9))))
+        once = _settle(call, cold, device, sample)
+        counts[name] = max(MIN_SAMPLES, min(MAX_SAMPLES, int(seconds / max(once, 1e-9))))
+    rounds = max(counts.values())
     samples: dict[str, list[float]] = {name: [] for name in calls}
-    order = list(calls)
     shuffle = random.Random(0).shuffle
     for i_round in range(rounds):
-        shuffle(order)
-        pending = [(name, sample(calls[name], cold, device)) for name in order]
+        due = [name for name, count in counts.items() if (i_round + 1) * count // rounds > i_round * count // rounds]
+        shuffle(due)
+        pending = [(name, sample(calls[name], cold, device)) for name in due]
         _synchronize(device)
         for name, read in pending:
             samples[name].append(read())
-        if on_round is not None:
-            on_round(i_round + 1, rounds)
     return {
         name: Timing(samples_ms=tuple(values), timer=timer_of(device), cache="cold") for name, values in samples.items()
     }
+
+
+def host_times(calls: Mapping[str, Call], device: torch.device) -> dict[str, Timing]:
+    """Milliseconds that the host is busy with each call in inference, by name; nothing waits for the device.
+
+    Loops of many calls, the calls' loops in random order within a round; a sample is a loop's mean.
+    """
+    lengths: dict[str, int] = {}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
+    shuffle = random.Random(0).shuffle
+    with torch.inference_mode():
+        for name, call in calls.items():
+            call()
+            once = _loop(call, 3, device)
+            lengths[name] = max(1, min(HOST_CALLS, int(1e3 * HOST_LOOP_SECONDS / once)))
+            _loop(call, lengths[name], device)
+        for _ in range(HOST_LOOPS):
+            shuffle(order)
+            for name in order:
+                samples[name].append(_loop(calls[name], lengths[name], device))
+    return {name: Timing(samples_ms=tuple(values), timer="host", cache="warm") for name, values in samples.items()}
+
+
+def _loop(call: Call, count: int, device: torch.device) -> float:
+    """Milliseconds a call, from an idle device on."""
+    _synchronize(device)
+    begin = time.perf_counter_ns()
+    for _ in range(count):
+        call()
+    return (time.perf_counter_ns() - begin) / 1e6 / count
 
 
 def _settle(call: Call, cold: ColdCache, device: torch.device, sample: Callable[..., Callable[[], float]]) -> float:

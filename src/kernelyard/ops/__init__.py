@@ -15,6 +15,7 @@ from kernelyard.ops.discovery import (
     definition,
     operator_names,
     peer_module,
+    peer_notes,
     peers,
     source_files,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "definition",
     "operator_names",
     "peer_module",
+    "peer_notes",
     "peers",
     "source_files",
 ]

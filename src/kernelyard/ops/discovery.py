@@ -1,5 +1,6 @@
 """What the operator library holds, read off its folders."""
 
+import ast
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -58,6 +59,17 @@ def peer_module(name: str, library: str) -> ModuleType:
     if library not in known:
         raise unknown(f"peer of {name}", library, known)
     return import_module(f"kernelyard.ops.{name}.{_PEER}{library}")
+
+
+def peer_notes(name: str) -> dict[str, str]:
+    """What peers say they compute beyond the operator, by library: the literal `NOTE` of their files, which are read
+    and not run, because the libraries need not be here."""
+    notes = {}
+    for library in peers(name):
+        for statement in ast.parse((_ROOT / name / f"{_PEER}{library}.py").read_text()).body:
+            if isinstance(statement, ast.Assign) and [ast.unparse(target) for target in statement.targets] == ["NOTE"]:
+                notes[library] = str(ast.literal_eval(statement.value))
+    return notes
 
 
 def source_files(name: str, backend: Backend | str) -> list[Path]:

@@ -91,7 +91,8 @@ def bars(ladder: Ladder) -> Bars:
         floor=Tick(scale(ladder.floor.floor_ms), f"floor {format_ms(ladder.floor.floor_ms)}"),
         ticks=tuple(Tick(scale(step), without_zeros(format_ms(step)) if step else "0") for step in scale.steps),
         bars=tuple(
-            _bar(row, colors[row.backend][0], TOP + ROW * (place + 0.5), scale) for place, row in enumerate(ladder.rows)
+            _bar(row, colors[row.backend].color, TOP + ROW * (place + 0.5), scale)
+            for place, row in enumerate(ladder.rows)
         ),
         logarithmic=scale.logarithmic,
     )

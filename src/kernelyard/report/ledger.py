@@ -6,7 +6,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ class BenchRow(Record):
 
     kernel_name: str
     kernel_provider: str
-    """The backend, or the foreign library, that was measured."""
+    """The backend or the foreign library that was measured, or `public`: the call that names no backend."""
     kernel_operation_mode: str
     metric_name: str
-    """`speed` or `memory`."""
+    """`speed`, `memory` or `host`: the host's time per call in inference."""
     metric_unit: str
-    """`ms` for speed, `MB` (1e6 bytes) for memory."""
+    """`ms` for speed, `MB` (1e6 bytes) for memory, `us` for host."""
     x_name: str
     x_label: str
     x_value: int
@@ -41,11 +41,11 @@ class BenchRow(Record):
     timestamp: str
     """UTC, ISO 8601."""
     timer: str | None
-    """The clock of a speed; null for memory."""
+    """The clock of a time; null for memory."""
     cache: str | None
     """`cold` or `warm`: whether the last-level cache was flushed before each call; null for memory."""
     bytes: int
-    """The least bytes the call must move (speed), or must allocate (memory)."""
+    """The least bytes the call must move (speed, host), or must allocate (memory)."""
     copy_gbps: float | None
     """Speed only: a copy of equal bytes, timed between the backends' calls, in 1e9 bytes a second."""
     floor_ms: float | None
@@ -114,12 +114,14 @@ def config_label(text: str) -> str:
 
 
 def providers(frame: pd.DataFrame) -> list[str]:
-    """The providers in a frame: the backends in the ladder's order, then the others by name."""
-    ladder = [backend.value for backend in Backend]
-    return sorted(
-        frame["kernel_provider"].unique(),
-        key=lambda name: (ladder.index(name) if name in ladder else len(ladder), name),
-    )
+    """The providers in a frame, in order."""
+    return in_order(frame["kernel_provider"].unique())
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """The backends in the ladder's order, the public function, then the others by name."""
+    ours = [*(backend.value for backend in Backend), "public"]
+    return sorted(names, key=lambda name: (ours.index(name) if name in ours else len(ours), name))
 
 
 def append(path: Path, rows: Sequence[BenchRow], *, overwrite: bool = False) -> None:

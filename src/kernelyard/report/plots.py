@@ -1,7 +1,6 @@
 """Plots of benchmark rows: what each provider took at each size, and how far that is from the least possible."""
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.workload import parse_dtype
 from kernelyard.report import ledger
 from kernelyard.report.palette import styles
-from kernelyard.report.results import provenance
+from kernelyard.report.provenance import provenance, wrapped
 from kernelyard.report.table import format_bytes, format_ms, format_size, without_zeros
 
 
@@ -133,8 +132,8 @@ def _chart(rows: pd.DataFrame, telling: Sequence[str]) -> Chart:
         x_label=f"{first['x_label']} ({first['x_name']})",
         metric=first["metric_name"],
         unit=first["metric_unit"],
-        curves=tuple(_curve(name, rows[rows["kernel_provider"] == name]) for name in ledger.providers(rows)),
-        limits=_speed_limits(rows) if first["metric_name"] == "speed" else _memory_limits(rows),
+        curves=tuple(_curve(name, rows) for name in ledger.providers(rows)),
+        limits=_LIMITS.get(first["metric_name"], lambda rows: ())(rows),
     )
 
 
@@ -142,11 +141,14 @@ def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
 
 
-def _curve(provider: str, rows: pd.DataFrame) -> Curve:
-    rows = rows.sort_values("x_value")
+def _curve(provider: str, chart_rows: pd.DataFrame) -> Curve:
+    rows = chart_rows[chart_rows["kernel_provider"] == provider].sort_values("x_value")
     share = rows["percent_of_floor"].astype(float)
-    if rows.iloc[0]["metric_name"] != "speed":
+    if rows.iloc[0]["metric_name"] == "memory":
         share = 100 * rows["bytes"].astype(float) / (rows["y_value_50"] * 1e6)
+    if rows.iloc[0]["metric_name"] == "host":
+        eager = chart_rows[chart_rows["kernel_provider"] == "eager"].set_index("x_value")["y_value_50"]
+        share = 100 * rows["x_value"].map(eager).astype(float) / rows["y_value_50"]
     return Curve(
         provider=provider,
         x=tuple(rows["x_value"]),
@@ -171,6 +173,9 @@ def _memory_limits(rows: pd.DataFrame) -> tuple[Limit, ...]:
     return _limit("least: the results alone", rows, rows["bytes"] / 1e6)
 
 
+_LIMITS = {"speed": _speed_limits, "memory": _memory_limits}
+
+
 def _limit(label: str, rows: pd.DataFrame, values: pd.Series) -> tuple[Limit, ...]:
     known = values.astype(float).groupby(rows["x_value"]).median().dropna()
     return (Limit(label, tuple(known.index), tuple(known)),) if len(known) else ()
@@ -190,11 +195,13 @@ def draw(chart: Chart) -> Figure:
     left, right = figure.subplots(1, 2)
     looks = styles([curve.provider for curve in chart.curves])
     for i_curve, curve in enumerate(chart.curves):
-        color, marker = looks[curve.provider]
+        style = looks[curve.provider]
         # Later markers are smaller, so that a curve lying exactly under another still shows at its points.
-        size = 4.5 + 1.5 * (len(chart.curves) - 1 - i_curve)
-        look: dict[str, Any] = {"color": color, "marker": marker, "markersize": size, "linewidth": 1.5}
-        left.fill_between(curve.x, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
+        size = style.size + len(chart.curves) - 1 - i_curve
+        look: dict[str, Any] = {
+            "color": style.color, "marker": style.marker, "markersize": size, "linewidth": style.width,
+        }  # fmt: skip
+        left.fill_between(curve.x, curve.low, curve.high, color=style.color, alpha=0.18, linewidth=0)
         left.plot(curve.x, curve.middle, label=curve.provider, **look)
         right.plot(curve.x, [float("nan") if value is None else value for value in curve.percent], **look)
     for limit, (dashes, width) in zip(chart.limits, (("--", 1.3), (":", 1.0)), strict=False):
@@ -208,9 +215,15 @@ def draw(chart: Chart) -> Figure:
     figure.legend(
         loc="upper left", bbox_to_anchor=(0.005, 0.945), ncols=8, frameon=False, fontsize=9, columnspacing=1.4
     )
-    footer = "\n".join(textwrap.wrap(chart.footer, 190)[:3])
-    figure.text(0.012, 0.045, footer, fontsize=7.5, color="#555555", va="center", parse_math=False)
+    figure.text(0.012, 0.045, wrapped(chart.footer, 190), fontsize=7.5, color="#555555", va="center", parse_math=False)
     return figure
+
+
+_TITLES = {
+    "speed": ("median time, band p20 to p80", "percent of the speed of light"),
+    "memory": ("peak memory of a call", "the least as percent of the peak"),
+    "host": ("the host's time per call, band p20 to p80", "eager's time as percent of the call's"),
+}
 
 
 def _finish_left(axes: Axes, chart: Chart) -> None:
@@ -222,7 +235,7 @@ def _finish_left(axes: Axes, chart: Chart) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=steps))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _quantity(value, chart.unit)))
-    axes.set_title("median time, band p20 to p80" if chart.metric == "speed" else "peak memory of a call", fontsize=10)
+    axes.set_title(_TITLES[chart.metric][0], fontsize=10)
 
 
 def _finish_right(axes: Axes, chart: Chart) -> None:
@@ -232,9 +245,7 @@ def _finish_right(axes: Axes, chart: Chart) -> None:
     axes.axhline(100, color="#111111", linestyle="--", linewidth=1.3, zorder=1)
     axes.set_ylim(0, max([105.0, *[1.05 * value for value in known]]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
-    axes.set_title(
-        "percent of the speed of light" if chart.metric == "speed" else "the least as percent of the peak", fontsize=10
-    )
+    axes.set_title(_TITLES[chart.metric][1], fontsize=10)
 
 
 def _finish_x(axes: Axes, chart: Chart) -> None:

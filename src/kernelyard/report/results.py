@@ -1,14 +1,19 @@
-"""Tables of benchmark rows: sizes down, backends across; for the terminal and for a document."""
+"""Tables of benchmark rows: in full for the terminal, and an operator's section of a document."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
+from kernelyard import ops
 from kernelyard.core.errors import UsageError
 from kernelyard.core.workload import Mode
 from kernelyard.report import ledger
-from kernelyard.report.table import NOT_MEASURED, format_bytes, format_ms, format_percent, format_size
+from kernelyard.report.overview import picture_name
+from kernelyard.report.provenance import provenance
+from kernelyard.report.summary import summary
+from kernelyard.report.table import NOT_MEASURED, format_bytes, format_ms, format_percent, format_ratio, format_size
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class Grid:
 
     title: str
     size_name: str
+    floored: bool
+    """Whether the metric has a least; the host's time has none."""
     providers: tuple[str, ...]
     lines: tuple[Line, ...]
 
@@ -54,7 +61,8 @@ def _place(part: pd.DataFrame) -> tuple[object, ...]:
         first["gpu_name"],
         first["kernel_name"],
         first["extra_benchmark_config_str"],
-        first["metric_name"] != "speed",
+        first["x_name"],
+        ("speed", "memory").index(first["metric_name"]) if first["metric_name"] in ("speed", "memory") else 2,
         modes.index(mode) if mode in modes else len(modes),
     )
 
@@ -66,25 +74,31 @@ def _grid(part: pd.DataFrame) -> Grid:
     return Grid(
         title=f"{first['kernel_name']} {config} {first['kernel_operation_mode']}: {first['metric_name']}",
         size_name=first["x_name"],
+        floored=first["metric_name"] != "host",
         providers=tuple(names),
         lines=tuple(_line(float(x), rows, names) for x, rows in part.groupby("x_value")),  # type: ignore[arg-type]
     )
 
 
 def _line(x: float, rows: pd.DataFrame, names: list[str]) -> Line:
-    by_name = rows.set_index("kernel_provider")
+    by_name = rows.drop_duplicates("kernel_provider", keep="last").set_index("kernel_provider")
     speed = rows.iloc[0]["metric_name"] == "speed"
+    eager = float(by_name.loc["eager", "y_value_50"]) if "eager" in by_name.index else None
     known = (rows["floor_ms"] if speed else rows["bytes"]).dropna()
     least = float(known.median()) if len(known) else None
     return Line(
         size=format_size(x),
         least=format_ms(least) if speed else format_bytes(least),
-        cells=tuple(_cell(by_name.loc[name]) if name in by_name.index else NOT_MEASURED for name in names),
+        cells=tuple(_cell(by_name.loc[name], eager) if name in by_name.index else NOT_MEASURED for name in names),
         best=names.index(str(by_name["y_value_50"].idxmin())),
     )
 
 
-def _cell(row: pd.Series) -> str:
+def _cell(row: pd.Series, eager: float | None) -> str:
+    """A time and its percent of the floor, a memory, or the host's time and its multiple of eager's."""
+    if row["metric_name"] == "host":
+        beside = f" ({format_ratio(float(row['y_value_50']) / eager)})" if eager else ""
+        return f"{row['y_value_50']:.1f} us{beside}"
     if row["metric_name"] != "speed":
         return format_bytes(float(row["y_value_50"]) * 1e6)
     percent = row["percent_of_floor"]
@@ -92,63 +106,9 @@ def _cell(row: pd.Series) -> str:
     return format_ms(float(row["y_value_50"])) + share
 
 
-def markdown(frame: pd.DataFrame) -> str:
-    """Every table of a frame of newest rows as Markdown, each device under a line that says what it was."""
-    parts: list[str] = []
-    for _, on_device in frame.groupby("gpu_name", sort=True):
-        parts.append(provenance(on_device))
-        parts += [_markdown(grid) for grid in grids(on_device)]
-    return "\n\n".join(parts)
-
-
-def _markdown(grid: Grid) -> str:
-    header = [grid.size_name, "floor", *grid.providers]
-    lines = [_bar(header), _bar(["---:"] * len(header))]
-    for line in grid.lines:
-        cells = [f"**{cell}**" if index == line.best else cell for index, cell in enumerate(line.cells)]
-        lines.append(_bar([line.size, line.least, *cells]))
-    return f"**{grid.title}**\n\n" + "\n".join(lines)
-
-
-def _bar(cells: list[str]) -> str:
-    # A pipe in a provider's name would open another column.
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
-
-
-def provenance(frame: pd.DataFrame) -> str:
-    """Device, versions, dates and the copy bandwidths that the floors rest on."""
-    parts = [
-        f"Device {frame['gpu_name'].iloc[0]}",
-        *[
-            f"{label} {_several(frame[column])}"
-            for label, column in (
-                ("torch", "torch_version"),
-                ("triton", "triton_version"),
-                ("CUDA", "cuda_version"),
-                ("driver", "driver"),
-                ("kernelyard", "kernelyard_version"),
-                ("commit", "commit"),
-            )
-            if frame[column].notna().any()
-        ],
-        _several(frame["timestamp"].str.slice(0, 10)),
-    ]
-    timers = (frame["timer"] + ", " + frame["cache"] + " cache").dropna().unique()
-    parts += [f"timer {timer}" for timer in timers]
-    copies = sorted({f"{gbps:.0f}" for gbps in frame["copy_gbps"].dropna()}, key=float)
-    if copies:
-        parts.append(
-            f"floor: a copy of equal bytes in the same run, {' to '.join(copies[:: len(copies) - 1 or 1])} GB/s"
-        )
-    return ", ".join(parts) + "."
-
-
-def _several(values: pd.Series) -> str:
-    return " and ".join(sorted(values.dropna().astype(str).unique()))
-
-
-def write_tables(document: Path, frame: pd.DataFrame, kernel: str) -> None:
-    """Puts a kernel's tables between its markers in a Markdown file; without them, in a section at its end.
+def write_section(document: Path, frame: pd.DataFrame, kernel: str, pictures: Path) -> None:
+    """Puts a kernel's pictures and tables between its markers in a Markdown file; without them, in a section at its
+    end. `pictures` is the folder that holds its PNGs.
 
     Raises UsageError where the file does not exist, or has only one of the markers.
     """
@@ -157,17 +117,18 @@ def write_tables(document: Path, frame: pd.DataFrame, kernel: str) -> None:
     if begin not in text and end not in text:
         text = f"{text.rstrip()}\n\n## {kernel}\n\n{begin}\n{end}\n"
     before, _, after = _split(document, text, kernel)
-    document.write_text(f"{before}{_block(frame, kernel)}{after}")
+    document.write_text(f"{before}{_block(document, frame, kernel, pictures)}{after}")
 
 
-def stale_tables(document: Path, frame: pd.DataFrame) -> list[str]:
-    """The kernels of a ledger whose tables in a Markdown file are missing, or not what its rows make."""
+def stale_sections(document: Path, frame: pd.DataFrame, pictures: Path) -> list[str]:
+    """The kernels of a ledger whose section of a Markdown file is missing, or not what their rows make."""
     text = _text(document)
     kernels = sorted(frame["kernel_name"].unique())
     return [
         kernel
         for kernel in kernels
-        if _markers(kernel)[0] not in text or _split(document, text, kernel)[1] != _block(frame, kernel)
+        if _markers(kernel)[0] not in text
+        or _split(document, text, kernel)[1] != _block(document, frame, kernel, pictures)
     ]
 
 
@@ -190,7 +151,18 @@ def _split(document: Path, text: str, kernel: str) -> tuple[str, str, str]:
     return text[:start], text[start : stop + len(end)], text[stop + len(end) :]
 
 
-def _block(frame: pd.DataFrame, kernel: str) -> str:
+def _block(document: Path, frame: pd.DataFrame, kernel: str, pictures: Path) -> str:
     begin, end = _markers(kernel)
     rows = ledger.latest(frame[frame["kernel_name"] == kernel])
-    return f"{begin}\n\n{markdown(rows)}\n\n{end}"
+    notes = ops.peer_notes(kernel) if kernel in ops.operator_names() else {}
+    parts = []
+    for device, on_device in rows.groupby("gpu_name", sort=True):
+        if on_device[on_device["metric_name"] == "speed"]["percent_of_floor"].notna().any():
+            picture = pictures / picture_name(frame, kernel, str(device))
+            parts.append(f"![{kernel} on {device}]({_relative(picture, document.parent)})")
+        parts += [summary(on_device, notes), provenance(on_device)]
+    return "\n\n".join([begin, *parts, end])
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()

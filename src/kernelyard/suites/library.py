@@ -1,10 +1,13 @@
 """The library's operators as the judge sees them: an `Operator` and its `Implementation`s."""
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kernelyard import ops
 from kernelyard.core.errors import first_line, unknown
-from kernelyard.core.operator import Backend, Implementation
+from kernelyard.core.operator import Backend, Implementation, Operator
 
 
 def implementation(operator: str, backend: str) -> Implementation:
@@ -50,5 +53,29 @@ def peer(operator: str, library: str) -> Implementation:
         call=getattr(module, operator),
         refusal=module.refusal,
         source_files=(Path(module.__file__ or ""),),
-        note=getattr(module, "NOTE", ""),
+        note=ops.peer_notes(operator).get(library, ""),
+    )
+
+
+PUBLIC = "public"
+"""Provider of the public function's rows: what users pay who name no backend."""
+
+
+def is_ours(provider: str) -> bool:
+    """Whether a provider is this library's own code, and no peer's."""
+    return provider == PUBLIC or provider in [backend.value for backend in Backend]
+
+
+def public_call(operator: Operator, inputs: Iterable[Any]) -> Callable[[], Any]:
+    """The public function on a workload's inputs, no backend named."""
+    arguments, named = operator.public_arguments(*inputs)
+    return partial(getattr(ops, operator.name), *arguments, **named)
+
+
+def public(operator: Operator) -> Implementation:
+    """The public function as one more implementation, so that it can be proved like any."""
+    return Implementation(
+        backend=PUBLIC,
+        call=lambda *inputs: public_call(operator, inputs)(),
+        refusal=lambda *inputs: None,
     )

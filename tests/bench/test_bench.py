@@ -1,80 +1,27 @@
 """`bench` on an operator made up here: proved before it is timed, whole rows, and nothing for a wrong backend."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import typer
+from made_up import DOUBLE, double, honest, willing
 
+from kernelyard.bench import measure
 from kernelyard.cli import bench as cli
 from kernelyard.core.errors import UsageError
-from kernelyard.core.operator import Cost, Implementation, Operator, Sweep
-from kernelyard.core.workload import Mode, Workload
+from kernelyard.core.operator import Implementation
+from kernelyard.core.workload import Mode
 from kernelyard.report import ledger
-
-
-def double(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
-
-
-def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
-    generator = torch.Generator().manual_seed(workload.seed)
-    return {"x": torch.randn(workload.shape, generator=generator).to(device, workload.torch_dtype)}
-
-
-def cost(workload: Workload, mode: Mode) -> Cost:
-    size = torch.Size(workload.shape).numel() * workload.torch_dtype.itemsize
-    passes = 2 if mode is Mode.FULL else 1
-    return Cost(passes * size, passes * size, passes * size)
-
-
-def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
-    return (Sweep("N", "elements", tuple((n, Workload.of(n, dtype=dtype)) for n in (1000, 5000))),)
-
-
-OPERATOR = Operator(
-    name="double",
-    summary="2x",
-    make_inputs=make_inputs,
-    reference=double,
-    cost=cost,
-    differentiable=("x",),
-    workloads=(),
-    gpu_workloads=(),
-    sweeps=sweeps,
-    ladder=lambda device_type: Workload.of(8),
-    workload_of=lambda shape, dtype: Workload.of(*shape, dtype=dtype),
-)
-
-
-def willing(*arguments: object, **named: object) -> None:
-    return None
 
 
 def wrong_in_long_rows(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if x.numel() < 2000 else x * 2.5
 
 
-HONEST = Implementation("eager", double, willing)
+HONEST = honest(DOUBLE)
 WRONG = Implementation("triton", wrong_in_long_rows, willing)
 REFUSING = Implementation("cuda", double, lambda x: "needs a GPU")
-
-
-@pytest.fixture
-def benched(monkeypatch, tmp_path):
-    """Runs `bench` on the made-up operator with the given backends; returns the CSV's path."""
-    path = tmp_path / "results" / "bench.csv"
-
-    def run(*candidates: Implementation, **options: Any) -> Path:
-        monkeypatch.setattr(cli.ops, "definition", lambda name: OPERATOR)
-        monkeypatch.setattr(cli, "implementation", lambda name, backend: HONEST)
-        monkeypatch.setattr(cli, "implementations", lambda name, only: list(candidates))
-        cli.bench("double", **{"csv": path, "device": "cpu", "seconds": 0.0, "dtype": ["fp32"], **options})
-        return path
-
-    run.path = path  # type: ignore[attr-defined]
-    return run
 
 
 def test_every_point_and_mode_gets_a_row_with_its_floor(benched) -> None:
@@ -119,7 +66,7 @@ def test_a_rerun_adds_and_overwrite_replaces(benched) -> None:
 
 
 def test_what_was_measured_before_an_interruption_is_kept(benched, monkeypatch) -> None:
-    real, calls = cli.interleaved, []
+    real, calls = measure.interleaved, []
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
         calls.append(arguments)
@@ -127,19 +74,19 @@ def test_what_was_measured_before_an_interruption_is_kept(benched, monkeypatch) 
             raise KeyboardInterrupt
         return real(*arguments, **options)
 
-    monkeypatch.setattr(cli, "interleaved", interrupted)
+    monkeypatch.setattr(measure, "interleaved", interrupted)
     with pytest.raises(KeyboardInterrupt):
         benched(HONEST, mode=["forward"])
     assert list(ledger.read(benched.path)["x_value"]) == [1000]
 
 
 def test_a_time_under_the_possible_is_no_row_and_a_failure(benched, monkeypatch, capsys) -> None:
-    real = cli.measure_ceilings
+    real = measure.measure_ceilings
 
     def slow_device(*arguments: Any, **options: Any) -> Any:
         return real(*arguments, **options).model_copy(update={"copy_gbps": 1e-6, "cached_gbps": 1e-6})
 
-    monkeypatch.setattr(cli, "measure_ceilings", slow_device)
+    monkeypatch.setattr(measure, "measure_ceilings", slow_device)
     with pytest.raises(typer.Exit):
         benched(HONEST, mode=["forward"], metric=["speed"])
     assert not benched.path.exists()
@@ -152,7 +99,12 @@ def test_a_time_under_the_possible_is_no_row_and_a_failure(benched, monkeypatch,
         ({"dtype": ["fp23"]}, "unknown dtype 'fp23': did you mean 'fp32'"),
         ({"mode": ["forwards"]}, "unknown mode 'forwards': did you mean 'forward'"),
         ({"metric": ["sped"]}, "unknown metric 'sped': did you mean 'speed'"),
-        ({"x": [7]}, "--x 7: the sweep of double on cpu has N of 1000, 5000"),
+        ({"x_name": ["M"]}, "unknown x axis of double 'M'"),
+        ({"against": ["ligr,cuda"]}, "unknown name after --against 'ligr'"),
+        ({"operator": []}, "expected operators or --all; the operators are double"),
+        ({"all_": True}, "expected operators or --all"),
+        ({"operator": ["doubel"]}, "unknown operator 'doubel': did you mean 'double'"),
+        ({"x": [7]}, "--x 7: double has on cpu sweeps over N of 1000, 5000"),
     ],
 )
 def test_what_does_not_exist_is_a_usage_error_and_no_row(benched, options: dict[str, Any], message: str) -> None:
@@ -164,7 +116,7 @@ def test_what_does_not_exist_is_a_usage_error_and_no_row(benched, options: dict[
 def test_a_foreign_csv_is_refused_before_anything_is_measured(benched, monkeypatch) -> None:
     benched.path.parent.mkdir()
     benched.path.write_text("a,b\n1,2\n")
-    monkeypatch.setattr(cli, "prove", None)
+    monkeypatch.setattr(cli, "Proofs", None)
     with pytest.raises(UsageError, match="not a ledger"):
         benched(HONEST)
     assert benched.path.read_text() == "a,b\n1,2\n"

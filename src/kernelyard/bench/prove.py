@@ -1,0 +1,88 @@
+"""Which backends may be timed where: those that were proved on that very size."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from kernelyard.bench.plan import Point
+from kernelyard.core.errors import UsageError
+from kernelyard.core.operator import Implementation, Operator
+from kernelyard.core.verdict import Status
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.judge.prove import REFUSED, Answers, Proof, prove
+from kernelyard.suites.library import is_ours, public
+
+UNABLE = (REFUSED, Status.RUNTIME_ERROR.value)
+"""Endings that say nothing about the other sizes. A wrong answer does: caught once is not believed elsewhere."""
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Proofs:
+    """The proofs of one operator's backends and peers at all points, and what is said of those that did not pass."""
+
+    operator: Operator
+    honest: Implementation
+    device: torch.device
+    say: Say
+    negative: bool = False
+    """Whether a backend of ours was wrong or raised; a peer's failure is no verdict on this library."""
+    _passed: dict[tuple[Workload, str], bool] = field(default_factory=dict)
+    """Of each workload and backend: with gradients (True), or the forward pass alone."""
+    _wrong: set[tuple[str, str]] = field(default_factory=set)
+    """Backends and dtypes."""
+    _said: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def add(self, point: Point, candidates: Sequence[Implementation]) -> None:
+        """Proves every candidate on the point's workload."""
+        try:
+            answers = Answers(self.operator, self.honest, point.workload, self.device, gradients=point.gradients)
+        except UsageError as error:
+            self.negative = True
+            self.say(f"{error}; not timed")
+            return
+        for candidate in self._contenders(point, candidates):
+            self._add(point, candidate, answers)
+
+    def _contenders(self, point: Point, candidates: Sequence[Implementation]) -> list[Implementation]:
+        """The candidates, and the public function where the host's time counts."""
+        return [*candidates, *([public(self.operator)] if point.public else [])]
+
+    def _add(self, point: Point, candidate: Implementation, answers: Answers) -> None:
+        for gradients in (True, False) if point.gradients else (False,):
+            proof = prove(
+                self.operator, candidate, self.honest, point.workload, self.device, answers, gradients=gradients
+            )
+            if proof.passed:
+                self._passed[point.workload, candidate.backend] = gradients
+                return
+            self._tell(point, proof, alone=point.gradients and not gradients)
+            if proof.status not in UNABLE:
+                self._wrong.add((candidate.backend, point.workload.dtype))
+                return
+            if Mode.FORWARD not in point.modes:
+                return
+
+    def _tell(self, point: Point, proof: Proof, *, alone: bool) -> None:
+        """Names what did not pass, each reason once."""
+        self.negative |= is_ours(proof.backend) and proof.status != REFUSED
+        reason = (proof.backend, proof.status, proof.message)
+        if reason in self._said:
+            return
+        self._said.add(reason)
+        what = " (forward alone)" if alone else ""
+        self.say(f"{proof.backend}: {proof.status} on {proof.workload}{what}: {proof.message}; not timed")
+        if proof.report:
+            self.say(proof.report)
+
+    def timeable(self, point: Point, mode: Mode, candidates: Sequence[Implementation]) -> list[Implementation]:
+        """The contenders proved on the point's workload for the mode, and wrong on no other of its dtype."""
+        return [each for each in self._contenders(point, candidates) if self._may_be_timed(point, mode, each.backend)]
+
+    def _may_be_timed(self, point: Point, mode: Mode, backend: str) -> bool:
+        passed = self._passed.get((point.workload, backend))
+        if passed is None or (backend, point.workload.dtype) in self._wrong:
+            return False
+        return passed or mode is Mode.FORWARD

@@ -1,0 +1,96 @@
+"""An operator's section of a document: sweeps, dtypes in one cell, memory and host folded, what falls short."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from kernelyard.report import ledger
+from kernelyard.report.acceptance import verdict
+from kernelyard.report.summary import summary, sweeps
+
+DTYPES = ("float32", "bfloat16", "float16")
+HOST = {
+    "metric_name": "host",
+    "metric_unit": "us",
+    "x_name": "M",
+    "x_label": "rows of 4096",
+    "floor_ms": None,
+    "percent_of_floor": None,
+}
+
+
+def frame(rows: list[Any]) -> pd.DataFrame:
+    return pd.DataFrame([row.model_dump() for row in rows]).astype(ledger.DTYPES)
+
+
+@pytest.fixture
+def rows(make_row) -> list[Any]:
+    made = [
+        make_row(provider, ms=ms * (1 + 0.1 * i), extra_benchmark_config_str=ledger.config_text(dtype))
+        for i, dtype in enumerate(DTYPES)
+        for provider, ms in (("eager", 0.8), ("cuda", 0.41), ("quack", 0.402))
+        if (provider, dtype) != ("quack", "float32")
+    ]
+    made += [make_row("cuda", x=1 << 22, ms=0.5, extra_benchmark_config_str=ledger.config_text("bfloat16", dim=1))]
+    made += [make_row(name, x=8, ms=us, **HOST) for name, us in (("eager", 8.0), ("public", 9.0))]
+    made += [
+        make_row("cuda", ms=ms, x=x, metric_name="memory", metric_unit="MB", bytes=500_000_000)
+        for x, ms in ((1024, 500.0), (4096, 1250.0))
+    ]
+    return made
+
+
+def test_every_dtype_is_in_one_cell_and_the_least_times_are_bold(rows) -> None:
+    text = summary(frame(rows), {})
+    assert "percent of the speed of light, cut to whole percents, bfloat16 / float16 / float32" in text
+    assert "| mode | N | floor | eager | cuda | quack |" in text
+    # 0.4 ms over 0.451 is 88.7 %: cut, so that a number means that much or more.
+    assert "| forward | 1k | 400 us | 45 / 41 / 50 | 88 / 81 / **97** | **90** / **82** / - |" in text
+
+
+def test_a_sweep_of_other_options_or_another_axis_has_its_own_table(rows) -> None:
+    text = summary(frame(rows), {})
+    assert "**softmax over N (row length)**" in text
+    assert "**softmax dim=1 over N (row length)**: percent of the speed of light" in text
+    assert "| forward | 4M | 400 us | **80** |" in text
+    assert len(sweeps(frame(rows)[lambda all_rows: all_rows["metric_name"] == "speed"])) == 2
+
+
+def test_host_and_memory_are_folded(rows) -> None:
+    text = summary(frame(rows), {})
+    assert "**softmax over M (rows of 4096)**: the host's microseconds per call" in text
+    assert "| 8 | **8.0** | 9.0 |" in text
+    assert "| forward | 2.50x |" in text, "the worst of all sizes"
+
+
+def test_what_falls_short_and_what_peers_say_stands_below(rows) -> None:
+    text = summary(frame(rows), {"quack": "also computes x", "liger": "is not here"})
+    assert "- host time above eager's by 12.5 %: softmax bfloat16 forward M=8" in text
+    assert "- nowhere more than 2 % slower than the best of eager, quack (3 cells)" in text
+    assert "- quack: also computes x" in text and "liger" not in text
+
+
+def test_cells_slower_than_the_best_other_are_named_worst_first(make_row) -> None:
+    rows = [
+        make_row(name, x=x, ms=ms, kernel_name="rms_norm")
+        for x, times in (
+            (65536, {"triton": 0.6, "cuda": 0.5155, "quack": 0.5, "eager": 0.9}),
+            (1024, {"cuda": 1.0, "liger": 0.5}),
+        )
+        for name, ms in times.items()
+    ]
+    assert verdict(frame(rows)) == [
+        "slower than liger by 100.0 %: rms_norm bfloat16 forward N=1k",
+        "slower than quack by 3.1 %: rms_norm bfloat16 forward N=64k",
+    ]
+
+
+def test_nothing_to_compare_is_nothing_said(make_row) -> None:
+    assert verdict(frame([make_row("cuda"), make_row("triton")])) == []
+    assert verdict(frame([make_row("eager"), make_row("liger")])) == []
+
+
+def test_without_floors_the_times_stand_there(make_row) -> None:
+    text = summary(frame([make_row("eager", ms=0.8, floor_ms=None, percent_of_floor=None)]), {})
+    assert "median time" in text and "| forward | 1k | - | **800 us** |" in text
