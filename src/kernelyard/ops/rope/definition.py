@@ -48,6 +48,13 @@ def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
     return {"q": q, "k": k, "cos": angles.cos().to(dtype), "sin": angles.sin().to(dtype), "interleaved": interleaved}
 
 
+def public_arguments(
+    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Of `kernelyard.ops.rope`, for a backend's."""
+    return (q, k, cos, sin), {"interleaved": interleaved}
+
+
 def cost(workload: Workload, mode: Mode) -> Cost:
     """Forward and backward both read and write q and k (or their gradients) and read cos and sin.
 
@@ -164,6 +171,7 @@ DEFINITION = Operator(
     make_inputs=make_inputs,
     reference=rope,
     cost=cost,
+    public_arguments=public_arguments,
     differentiable=("q", "k"),
     workloads=_grid(),
     gpu_workloads=_gpu_grid(),
