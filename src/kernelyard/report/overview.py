@@ -22,6 +22,8 @@ from kernelyard.report.table import format_size
 LIMIT = "the copy measured between the calls"
 PANEL_WIDTH, PANEL_HEIGHT = 3.9, 2.3
 """In inches: three by three panels with their frame are read without scrolling."""
+LEAST_WIDTH = 10.5
+"""What a legend of eight providers takes."""
 
 
 def save_overviews(frame: pd.DataFrame, kernels: Sequence[str], folder: Path, device: str | None = None) -> list[Path]:
@@ -61,7 +63,7 @@ def picture_name(frame: pd.DataFrame, kernel: str, device: str) -> str:
 def draw_overview(rows: pd.DataFrame) -> Figure:
     """Modes down, dtypes across, all on one scale; `rows` are one sweep's on one device."""
     modes, dtypes, names = modes_of(rows), dtypes_of(rows), ledger.providers(rows)
-    width, height = PANEL_WIDTH * len(dtypes) + 0.4, PANEL_HEIGHT * len(modes) + 1.35
+    width, height = max(PANEL_WIDTH * len(dtypes) + 0.4, LEAST_WIDTH), PANEL_HEIGHT * len(modes) + 1.35
     head, foot = 0.72 / height, 0.34 / height
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(rect=(0.005, foot, 0.99, 1 - head - foot)))
     grid = figure.subplots(len(modes), len(dtypes), sharex=True, sharey=True, squeeze=False)
