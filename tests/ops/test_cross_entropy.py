@@ -245,6 +245,14 @@ def test_cost_counts_each_byte_once() -> None:
     assert DEFINITION.cost(workload, Mode.BACKWARD).bytes == 2 * 8 * 100 * 2 + 8 * 8
 
 
+def test_a_backends_arguments_are_the_public_functions() -> None:
+    for workload in (Workload.of(3, 5), Workload.of(7), Workload.of(2, 3, 4, 5, reduction="none", z_loss=0.1)):
+        inputs = list(DEFINITION.make_inputs(workload, torch.device("cpu")).values())
+        positional, named = DEFINITION.public_arguments(*inputs)
+        assert torch.equal(ops.cross_entropy(*positional, **named), ops.cross_entropy(*positional, backend="eager"))
+        torch.testing.assert_close(ops.cross_entropy(*positional, **named), reference(*inputs))
+
+
 def test_a_shape_that_cannot_be_is_one_line() -> None:
     with pytest.raises(UsageError, match="ends in the classes, not 3x0"):
         DEFINITION.workload_of((3, 0), "float32")
