@@ -1,67 +1,53 @@
 """The CUDA C++ rung: rows.cu, specialised for the rows at hand, launched on torch's stream."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 
 from kernelyard.kernels import plans
-from kernelyard.kernels.launch import Bound, Launcher
+from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
-from kernelyard.kernels.plans import Fit, Limits
+from kernelyard.kernels.nvrtc import Defines
+from kernelyard.kernels.plans import VECTOR, Limits
 from kernelyard.kernels.support import cuda_refusal, dtype_refusal
 from kernelyard.ops.diagonal_matmul.derivative import registered
 
 _SOURCE = Path(__file__).with_name("rows.cu")
 _TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
-_THREADS, _ITEM = 512, 64
-_LIMITS = {
-    name: Limits(name, inputs, (), registers=_ITEM, threads=_THREADS)
-    for name, inputs in (("forward", 1), ("backward", 2))
-}
+_LIMITS = {name: Limits(name, inputs, ()) for name, inputs in (("forward", 1), ("backward", 2))}
+_SINGLES = 16
+"""Elements of a thread where no vector fits, as `plans.rows` has them."""
 _FINISH_THREADS = 128
+_LAYOUTS = 4096
+"""Launches that are remembered: a program whose shapes never repeat does not grow."""
 
-
-@dataclass(frozen=True)
-class Rows:
-    """What a launch depends on besides the addresses."""
-
-    direction: str
-    factor: torch.dtype
-    dtype: torch.dtype
-    device: torch.device
-    rows: int
-    length: int
-    pitch: int
-    fit: Fit
-
-
-@dataclass(frozen=True)
-class Launches:
-    """`parts` floats are left by `main` for `finish` to add up; none where a CTA has whole rows."""
-
-    main: Bound
-    parts: int = 0
-    finish: Bound | None = None
-
-
-_launches: dict[Rows, Launches] = {}
+Launch = Callable[..., None]
 
 
 def _forward(a: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     y = torch.empty_like(B, memory_format=torch.contiguous_format)
     if y.numel():
-        rows, pitch = _rows(B)
-        addresses = (a.contiguous().data_ptr(), rows.data_ptr(), y.data_ptr())
-        _find("forward", a, y, pitch, addresses[1:]).main(*addresses)
+        a, (rows, pitch) = a.contiguous(), _rows(B)
+        at = rows.data_ptr()
+        launch = _forward_launch(y.shape, pitch, y.dtype, a.dtype, y.device, at % VECTOR)
+        launch(a.data_ptr(), at, y.data_ptr())
     return y
 
 
+@lru_cache(_LAYOUTS)
+def _forward_launch(
+    shape: torch.Size, pitch: int, dtype: torch.dtype, factor: torch.dtype, device: torch.device, start: int
+) -> Launch:
+    cut = _cut("forward", shape, pitch, dtype, device, (start, 0))
+    launcher = _launcher("rows_forward", cut, dtype, factor, device)
+    return launcher.bind(cut.grid, 3, *shape, pitch, cut.chunks)
+
+
 def _backward(
-    dy: torch.Tensor,
-    a: torch.Tensor,
-    B: torch.Tensor | None,
-    matrix: bool,
+    dy: torch.Tensor, a: torch.Tensor, B: torch.Tensor | None, matrix: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     da = a.new_empty(a.shape if B is not None else 0)
     db = dy.new_empty(dy.shape if matrix else 0)
@@ -69,65 +55,86 @@ def _backward(
         return da.zero_(), db
     dy, a = dy.contiguous(), a.contiguous()
     rows, pitch = _rows(dy if B is None else B)
-    streams = [dy, *([] if B is None else [rows]), *([db] if matrix else [])]
-    found = _find("backward", a, dy, pitch, tuple([tensor.data_ptr() for tensor in streams]))
-    parts = dy.new_empty(found.parts if B is not None else 0, dtype=torch.float32)
-    found.main(dy.data_ptr(), a.data_ptr(), rows.data_ptr(), da.data_ptr(), db.data_ptr(), parts.data_ptr())
-    if found.finish is not None and B is not None:
-        found.finish(parts.data_ptr(), da.data_ptr())
+    at_dy, at_b = dy.data_ptr(), rows.data_ptr()
+    starts = (at_dy % VECTOR, at_b % VECTOR, 0 if matrix else at_dy % VECTOR)
+    main, finish, floats = _backward_launches(dy.shape, pitch, dy.dtype, a.dtype, dy.device, starts)
+    parts = torch.empty(floats if B is not None else 0, dtype=torch.float32, device=dy.device)
+    main(at_dy, a.data_ptr(), at_b, da.data_ptr(), db.data_ptr(), parts.data_ptr())
+    if finish is not None and B is not None:
+        finish(parts.data_ptr(), da.data_ptr())
     return da, db
+
+
+@lru_cache(_LAYOUTS)
+def _backward_launches(
+    shape: torch.Size,
+    pitch: int,
+    dtype: torch.dtype,
+    factor: torch.dtype,
+    device: torch.device,
+    starts: tuple[int, ...],
+) -> tuple[Launch, Launch | None, int]:
+    """The kernel; where rows are cut, the one that adds up the parts of da; and how many floats those are."""
+    cut = _cut("backward", shape, pitch, dtype, device, starts)
+    launcher = _launcher("rows_backward", cut, dtype, factor, device)
+    main = launcher.bind(cut.grid, 6, *shape, pitch, cut.chunks)
+    if cut.chunks == 1:
+        return main, None, 0
+    finish = _launcher("rows_finish", cut, dtype, factor, device)
+    return main, finish.bind(shape[0], 2, cut.chunks), cut.grid
 
 
 def _rows(matrix: torch.Tensor) -> tuple[torch.Tensor, int]:
     """The matrix with adjacent elements in its rows, copied where they are not, and the distance of its rows."""
+    if matrix.is_contiguous():
+        return matrix, matrix.shape[1]
     view = along(matrix, 1)
     return view.data, view.pitch
 
 
-def _find(direction: str, a: torch.Tensor, like: torch.Tensor, pitch: int, streams: tuple[int, ...]) -> Launches:
-    """The launches for matrices of `like`'s shape at the addresses `streams`, the read one `pitch` apart."""
-    count, length = like.shape
-    fit = plans.fit(like.element_size(), length, pitch, streams)
-    rows = Rows(direction, a.dtype, like.dtype, like.device, count, length, pitch, fit)
-    if rows not in _launches:
-        _launches[rows] = _build(rows)
-    return _launches[rows]
+@dataclass(frozen=True)
+class Cut:
+    """Rows among CTAs: several to one, or `chunks` CTAs to a row."""
+
+    plan: plans.RowPlan
+    chunks: int
+    grid: int
+    long: bool
+    """Whether a row has more elements than 32 bits count."""
+
+    def macros(self, threads: int) -> Defines:
+        own = {"OFFSET": "Index" if self.long else "int", "THREADS": threads}
+        rows = tuple((name, own.get(name, value)) for name, value in self.plan.macros)
+        return (*rows, ("CHUNKED", int(self.chunks > 1)))
 
 
-def _build(rows: Rows) -> Launches:
-    fit, size = rows.fit, rows.dtype.itemsize
-    # A row that 512 threads do not hold at once is planned as what they do hold of it.
-    held = _THREADS * (_ITEM // size if fit.vec > 1 else _ITEM // 4) - fit.vec + 1
-    plan = plans.rows(_LIMITS[rows.direction], rows.device, size, min(rows.length, held), fit)
+def _cut(
+    direction: str, shape: torch.Size, pitch: int, dtype: torch.dtype, device: torch.device, starts: tuple[int, ...]
+) -> Cut:
+    """For matrices that lie `starts` bytes from a vector's place, the one that is read with rows `pitch` apart."""
+    (rows, length), size, limits = shape, dtype.itemsize, _LIMITS[direction]
+    fit = plans.fit(size, length, pitch, starts)
+    # A row that a CTA's registers do not hold is planned as what they do hold of it.
+    held = limits.threads * (limits.registers // size if fit.vec > 1 else _SINGLES) - fit.vec + 1
+    plan = plans.rows(limits, device, size, min(length, held), fit)
     assert isinstance(plan, plans.RowPlan)
-    vectors = -(-(rows.length + (fit.vec - 1 if fit.shifted else 0)) // fit.vec)
+    vectors = -(-(length + (fit.vec - 1 if fit.shifted else 0)) // fit.vec)
     chunks = -(-vectors // (plan.threads * plan.items))
-    chunked = chunks > 1
-    macros = (
-        *((key, "Index" if key == "OFFSET" and rows.length >= 1 << 30 else value) for key, value in plan.macros),
-        ("TYPE", _TYPES[rows.dtype]),
-        ("FACTOR", _TYPES[rows.factor]),
-        ("CHUNKED", int(chunked)),
-    )
-    grid = rows.rows * chunks if chunked else plan.grid(rows.rows)
-    name = f"rows_{rows.direction}"
-    main = Launcher(f"diagonal_matmul_cuda.{name}", _SOURCE, name, macros, device=rows.device, threads=plan.block)
-    sizes = (rows.rows, rows.length, rows.pitch, chunks)
-    if rows.direction == "forward":
-        return Launches(main.bind(grid, 3, *sizes))
-    bound = main.bind(grid, 6, *sizes)
-    if not chunked:
-        return Launches(bound)
-    finish = Launcher(
-        "diagonal_matmul_cuda.rows_finish",
+    return Cut(plan, chunks, rows * chunks if chunks > 1 else plan.grid(rows), length >= 1 << 30)
+
+
+def _launcher(kernel: str, cut: Cut, dtype: torch.dtype, factor: torch.dtype, device: torch.device) -> Launcher:
+    finishing = kernel == "rows_finish"
+    threads = _FINISH_THREADS if finishing else cut.plan.threads
+    return Launcher(
+        f"diagonal_matmul_cuda.{kernel}",
         _SOURCE,
-        "rows_finish",
-        (*((key, value) for key, value in macros if key != "THREADS"), ("THREADS", _FINISH_THREADS)),
-        device=rows.device,
-        threads=_FINISH_THREADS,
-        overlapping=True,
+        kernel,
+        (("TYPE", _TYPES[dtype]), ("FACTOR", _TYPES[factor]), *cut.macros(threads)),
+        device=device,
+        threads=threads * cut.plan.rows,
+        overlapping=finishing,
     )
-    return Launches(bound, grid, finish.bind(rows.rows, 2, chunks))
 
 
 def refusal(a: torch.Tensor, B: torch.Tensor) -> str | None:
