@@ -1,0 +1,224 @@
+// (x @ weight.T + bias).sum(-1) and its gradients, in strips of columns.
+//
+// A cluster of CLUSTER CTAs has a strip of ACROSS * VEC columns of every matrix and shares out the rows: ACROSS lanes to
+// a row, CLUSTER * THREADS / ACROSS rows at a time. So what couples rows - the column sums of the weight forward,
+// dy @ x backward - is known where it is needed after one round trip within the cluster, and each matrix passes once.
+// WEIGHT and BIAS are the types of their elements, TYPE that of x.
+
+#include "cluster.cuh"
+#include "overlap.cuh"
+#include "reduce.cuh"
+
+using Weight = WEIGHT;
+using Bias = BIAS;
+using WeightChunk = Vector<Weight, VEC>;
+
+constexpr int DOWN = THREADS / ACROSS;
+constexpr int STEP = CLUSTER * DOWN;
+constexpr int WARPS = THREADS / WARP;
+// What a cluster adds up over the rows, in pairs of floats: its columns, and in double the one sum that all columns
+// share, because that one may cancel and has no neighbours whose errors are as large.
+constexpr int PAIRS = ACROSS * VEC / 2 + 1;
+constexpr int SHARED = PAIRS - 1;
+
+struct Strip {
+  int lane = threadIdx.x % ACROSS, rank = 0;
+  bool leading = blockIdx.x < CLUSTER;
+  Index column, first;
+  bool live;
+
+  // CTAs of a cluster learn here that their peers run.
+  __device__ Strip(Index width) {
+#if CLUSTER > 1
+    cluster_announce();
+    rank = cluster_rank();
+#endif
+    column = (Index(blockIdx.x / CLUSTER) * ACROSS + lane) * VEC;
+    first = Index(rank) * DOWN + threadIdx.x / ACROSS;
+    live = column < width;
+  }
+  // How many of `rows` rows are this thread's.
+  __device__ int steps(Index rows) const { return rows > first ? int((rows - first + STEP - 1) / STEP) : 0; }
+
+  // Adds up the columns of all threads that have this one's lane, and what all rows share. Called once.
+  __device__ void total(float (&values)[VEC], double& shared) const {
+    __shared__ float2 s_warps[WARPS][PAIRS];
+    const int warp = threadIdx.x / WARP;
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) {
+      values[j] = sum_over<WARP / ACROSS, ACROSS>(values[j]);
+      if (threadIdx.x % WARP < ACROSS) reinterpret_cast<float*>(s_warps[warp])[j * ACROSS + lane] = values[j];
+    }
+#pragma unroll
+    for (int offset = WARP / 2; offset >= ACROSS; offset /= 2) shared += __shfl_xor_sync(0xffffffffu, shared, offset);
+    if (threadIdx.x % WARP == 0) reinterpret_cast<double&>(s_warps[warp][SHARED]) = shared;
+    __syncthreads();
+#if CLUSTER > 1
+    __shared__ float2 s_parts[CLUSTER][PAIRS];
+    cluster_wait();
+    for (int pair = threadIdx.x; pair < PAIRS; pair += THREADS) {
+      const float2 sum = add_up<WARPS>(s_warps, pair);
+#pragma unroll
+      for (int peer = 0; peer < CLUSTER; ++peer) store_remote(s_parts[rank] + pair, peer, sum);
+    }
+    cluster_sync();
+    for (int pair = threadIdx.x; pair < PAIRS; pair += THREADS) s_warps[0][pair] = add_up<CLUSTER>(s_parts, pair);
+#else
+    for (int pair = threadIdx.x; pair < PAIRS; pair += THREADS) s_warps[0][pair] = add_up<WARPS>(s_warps, pair);
+#endif
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) values[j] = reinterpret_cast<const float*>(s_warps[0])[j * ACROSS + lane];
+    shared = reinterpret_cast<const double&>(s_warps[0][SHARED]);
+  }
+
+  template <int COUNT> static __device__ float2 add_up(const float2 (&s_parts)[COUNT][PAIRS], int pair) {
+    float2 sum = {0.f, 0.f};
+    if (pair == SHARED) {
+      double& shared = reinterpret_cast<double&>(sum);
+      shared = 0.;
+#pragma unroll
+      for (int part = 0; part < COUNT; ++part) shared += reinterpret_cast<const double&>(s_parts[part][pair]);
+    } else {
+#pragma unroll
+      for (int part = 0; part < COUNT; ++part) sum = {sum.x + s_parts[part][pair].x, sum.y + s_parts[part][pair].y};
+    }
+    return sum;
+  }
+};
+
+// A thread's rows of one matrix, ITEMS of them on their way: what has been used is loaded anew at once. `from` is in the
+// first of them, `jump` elements from the next.
+template <typename T, int COUNT> struct Rows {
+  Vector<T, COUNT> r_next[ITEMS];
+  const T* from;
+  int left;
+
+  __device__ Rows(const T* from, int left, Index jump) : from(from), left(left) {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) load(i, jump);
+  }
+  __device__ void load(int i, Index jump) {
+    if (left > 0) r_next[i].load_streaming(from);
+    from += jump;
+    --left;
+  }
+};
+
+// The sums of the weight's columns, then x . sums: a part of each row's for every strip. The bias starts the first.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+strips_forward(const Scalar* gx, const Weight* gw, const Bias* gb, float* g_sums, float* g_parts, Index rows,
+               Index outputs, Index width, Index x_pitch, Index w_pitch) {
+  const Strip at(width);
+  let_next_kernel_start();
+  const Index x_jump = STEP * x_pitch, w_jump = STEP * w_pitch;
+  const int w_steps = at.steps(outputs), x_steps = at.steps(rows);
+  Rows<Weight, VEC> weight(gw + at.first * w_pitch + at.column, at.live ? w_steps : 0, w_jump);
+  Rows<Bias, 1> bias(gb + at.first, gb && at.leading ? w_steps : 0, STEP);
+  Rows<Scalar, VEC> x(gx + at.first * x_pitch + at.column, at.live ? x_steps : 0, x_jump);
+  float r_sums[VEC] = {};
+  double shared = 0.;
+  for (int step = 0; step < w_steps; step += ITEMS) {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (step + i < w_steps) {
+#pragma unroll
+        for (int j = 0; j < VEC; ++j) r_sums[j] += weight.r_next[i][j];
+        if (gb && at.leading) shared += bias.r_next[i][0];
+      }
+      weight.load(i, w_jump);
+      bias.load(i, STEP);
+    }
+  }
+  at.total(r_sums, shared);
+  if (at.live && at.first == 0) {
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) g_sums[at.column + j] = r_sums[j];
+  }
+  const float start = float(shared);
+  g_parts += blockIdx.x / CLUSTER * rows + at.first;
+  for (int step = 0; step < x_steps; step += ITEMS) {
+    float dots[ITEMS] = {};
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) dots[i] += x.r_next[i][j] * r_sums[j];
+      x.load(i, x_jump);
+    }
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      dots[i] = start + sum_over<ACROSS>(at.live ? dots[i] : 0.f);
+      if (at.lane == 0 && step + i < x_steps) g_parts[Index(step + i) * STEP] = dots[i];
+    }
+  }
+}
+
+// WARP rows to a CTA of FINISHERS warps, which share out the strips.
+extern "C" __global__ void __launch_bounds__(FINISHERS * WARP)
+strips_finish(const float* g_parts, Scalar* gy, Index strips, Index rows) {
+  __shared__ float s_sums[FINISHERS][WARP];
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  const Index row = Index(blockIdx.x) * WARP + lane;
+  await_previous_kernel();
+  float sum = 0.f;
+#pragma unroll 4
+  for (Index strip = warp; row < rows && strip < strips; strip += FINISHERS) sum += g_parts[strip * rows + row];
+  s_sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp == 0 && row < rows) {
+#pragma unroll
+    for (int other = 1; other < FINISHERS; ++other) sum += s_sums[other][lane];
+    gy[row] = narrow<Scalar>(sum);
+  }
+}
+
+// dx = dy (x) sums while dy @ x gathers, which then is every row of dweight; dy's own sum is every element of dbias.
+// gdx (with g_sums), gdw (with gx) and gdb are null where that gradient is not wanted.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+strips_backward(const Scalar* gdy, const Scalar* gx, const float* g_sums, Scalar* gdx, Weight* gdw, Bias* gdb,
+                Index rows, Index outputs, Index width, Index x_pitch, Index dy_pitch) {
+  const Strip at(width);
+  const Index x_jump = STEP * x_pitch, dy_jump = STEP * dy_pitch;
+  const int steps = at.steps(rows);
+  Rows<Scalar, VEC> x(gx + at.first * x_pitch + at.column, gdw && at.live ? steps : 0, x_jump);
+  Rows<Scalar, 1> dy(gdy + at.first * dy_pitch, steps, dy_jump);
+  float r_sums[VEC];
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) r_sums[j] = gdx && at.live ? g_sums[at.column + j] : 0.f;
+  Scalar* to = gdx + at.first * width + at.column;
+  float r_v[VEC] = {};
+  double shared = 0.;
+  for (int step = 0; step < steps; step += ITEMS) {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      const float factor = dy.r_next[i][0];
+      dy.load(i, dy_jump);
+      if (step + i < steps) {
+        shared += factor;
+        if (gdw) {
+#pragma unroll
+          for (int j = 0; j < VEC; ++j) r_v[j] += factor * x.r_next[i][j];
+        }
+        if (gdx && at.live) {
+          float values[VEC];
+#pragma unroll
+          for (int j = 0; j < VEC; ++j) values[j] = factor * r_sums[j];
+          Chunk made;
+          made.pack(values);
+          made.store_streaming(to);
+        }
+      }
+      x.load(i, x_jump);
+      to += STEP * width;
+    }
+  }
+  at.total(r_v, shared);
+  if (gdw && at.live) {
+    WeightChunk chunk;
+    chunk.pack(r_v);
+    for (Index row = at.first; row < outputs; row += STEP) chunk.store_streaming(gdw + row * width + at.column);
+  }
+  if (gdb && at.leading && at.lane == 0) {
+    for (Index row = at.first; row < outputs; row += STEP) gdb[row] = narrow<Bias>(float(shared));
+  }
+}

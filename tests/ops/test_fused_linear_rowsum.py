@@ -1,0 +1,173 @@
+"""What fused_linear_rowsum promises beyond the numbers that the contract test checks."""
+
+from itertools import product
+from types import ModuleType
+
+import pytest
+import torch
+
+import kernelyard.ops as ops
+from kernelyard import nn
+from kernelyard.core.errors import UsageError
+from kernelyard.core.operator import Backend
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.kernels.counters import launched
+from kernelyard.ops.fused_linear_rowsum import plan
+from kernelyard.suites.library import peer
+
+DEFINITION = ops.definition("fused_linear_rowsum")
+NAMES = ("x", "weight", "bias")
+
+
+def _usable(device: torch.device) -> list[ModuleType]:
+    """The kernel backends that run on this machine."""
+    modules = [ops.backend_module("fused_linear_rowsum", backend) for backend in (Backend.TRITON, Backend.CUDA)]
+    probe = [torch.zeros(1, 1, device=device), torch.zeros(1, 1, device=device), None]
+    return [module for module in modules if module.refusal(*probe) is None]
+
+
+def _inputs(device: torch.device) -> list[torch.Tensor]:
+    return [torch.randn(shape, device=device) for shape in ((5, 40), (7, 40), (7,))]
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    x, weight, bias = _inputs(torch.device("cpu"))
+    for wrong in ((x[0, 0], weight, bias), (x, weight.t(), bias), (x, weight, x), (x, weight[0], None)):
+        with pytest.raises(ValueError, match=r"takes \(\.\.\., I\), \(O, I\) and \(O,\), not"):
+            ops.fused_linear_rowsum(*wrong)
+
+
+def test_the_module_is_a_linear_layer_and_a_sum(device: torch.device) -> None:
+    for bias in (True, False):
+        module = nn.LinearRowSum(40, 7, bias=bias, device=device)
+        linear = torch.nn.Linear(40, 7, bias=bias, device=device)
+        module.load_state_dict(linear.state_dict())
+        x = torch.randn(2, 3, 40, device=device)
+        torch.testing.assert_close(module(x), linear(x).sum(-1), rtol=1e-4, atol=1e-4)
+
+
+def test_only_wanted_gradients_are_computed(device: torch.device) -> None:
+    dy = torch.randn(5, device=device)
+    for module in _usable(device):
+        inputs = _inputs(device)
+        every = [item.clone().requires_grad_() for item in inputs]
+        expected = torch.autograd.grad(module.fused_linear_rowsum(*every), every, dy)
+        for i, name in enumerate(NAMES):
+            given = [item.clone().requires_grad_(i == j) for j, item in enumerate(inputs)]
+            y = module.fused_linear_rowsum(*given)
+            kept = [item.shape for item in y.grad_fn.saved_tensors if item is not None]  # type: ignore[union-attr]
+            assert kept == {"x": [(40,)], "weight": [(5, 40)], "bias": []}[name]
+            assert torch.equal(torch.autograd.grad(y, given[i], dy)[0], expected[i]), name
+
+
+def test_a_frozen_weight_compiles(device: torch.device) -> None:
+    for module in _usable(device):
+        x, weight, bias = _inputs(device)
+        compiled = torch.compile(module.fused_linear_rowsum, fullgraph=True, backend="aot_eager")
+        x.requires_grad_()
+        (got,) = torch.autograd.grad(compiled(x, weight, bias).sum(), x)
+        torch.testing.assert_close(got, weight.sum(0).expand(5, 40))
+
+
+def test_sums_that_cancel_are_as_right_as_float64_allows(device: torch.device) -> None:
+    """Weights that nearly cancel over the outputs: the error is that of one rounding of the largest partial sum."""
+    weight = torch.randn(64, 48, device=device)
+    weight[32:] = -weight[:32] + 1e-3 * torch.randn(32, 48, device=device)
+    x = torch.randn(9, 48, device=device) + 10
+    exact = (x.double() @ weight.double().t()).sum(-1)
+    for module in _usable(device):
+        error = (module.fused_linear_rowsum(x, weight, None).double() - exact).abs().max().item()
+        largest = (x.abs().double() @ weight.abs().double().t()).sum(-1).max().item()
+        assert error < 2**-23 * largest, f"{error:.2e} of {exact.abs().max():.2e}"
+
+
+def test_half_precision_keeps_no_copies_of_the_weight_in_float32(device: torch.device) -> None:
+    """Eager rounds every output to bf16 before the sum; summed in fp32, one rounding is left."""
+    torch.manual_seed(0)
+    x, weight, bias = (item.bfloat16() for item in _inputs(device))
+    exact = torch.nn.functional.linear(x.double(), weight.double(), bias.double()).sum(-1)
+    for module in _usable(device):
+        assert torch.equal(module.fused_linear_rowsum(x, weight, bias), exact.bfloat16())
+
+
+def test_the_algebraic_form_is_a_peer_without_a_library(device: torch.device) -> None:
+    rival = peer("fused_linear_rowsum", "algebraic")
+    x, weight, bias = _inputs(device)
+    expected = torch.nn.functional.linear(x, weight, bias).sum(-1)
+    torch.testing.assert_close(rival.call(x, weight, bias), expected, rtol=1e-4, atol=1e-4)
+    assert rival.refusal(x.bfloat16(), weight, bias) == "takes tensors of one dtype"
+
+
+def test_launches_are_counted(device: torch.device) -> None:
+    for module in _usable(device):
+        prefix = f"fused_linear_rowsum_{module.__name__.rpartition('.')[2]}."
+        before = launched(prefix)
+        module.fused_linear_rowsum(*_inputs(device))
+        assert launched(prefix) > before
+
+
+def test_vectors_fit_what_is_aligned() -> None:
+    assert plan.vector(4096, (4096,), ((0, 2), (512, 2))) == 8
+    assert plan.vector(4096, (4096,), ((0, 2), (512, 4))) == 4
+    assert plan.vector(4096, (4096,), ((2, 2),)) == 1
+    assert plan.vector(4098, (4098, 0), ((0, 2),)) == 2
+    assert plan.vector(4097, (4097,), ((0, 2),)) == 1
+
+
+@pytest.mark.parametrize("width", [0, 1, 64, 257, 4096, 8192, 12288, 300_000])
+def test_strips_cover_the_width_and_keep_the_chip_busy(width: int) -> None:
+    for limits, vec in product((plan.FORWARD, plan.BACKWARD), (1, 4, 8)):
+        chosen = plan.plan(limits, width, vec, processors=132, clusters=True)
+        assert chosen.strips * chosen.across * chosen.vec >= width
+        assert chosen.cluster <= 8 and chosen.strips >= 1
+        if width >= 4096:
+            assert chosen.strips * chosen.cluster >= 256
+    assert plan.plan(plan.FORWARD, width, 8, processors=108, clusters=False).cluster == 1
+
+
+def test_cost_counts_each_byte_once() -> None:
+    workload = Workload.of(8, 100, dtype="bfloat16", out_features=5)
+    assert DEFINITION.cost(workload, Mode.FORWARD).bytes == (8 * 100 + 5 * 100 + 5 + 8) * 2
+    assert DEFINITION.cost(workload, Mode.BACKWARD).bytes == (2 * 8 * 100 + 8 + 5 * 100 + 5) * 2
+    square = Workload.of(8, 100, bias=False)
+    assert DEFINITION.cost(square, Mode.FORWARD).bytes == (8 * 100 + 8 * 100 + 8) * 4
+
+
+def test_a_shape_that_cannot_be_is_one_line() -> None:
+    with pytest.raises(UsageError, match="not a scalar"):
+        DEFINITION.workload_of((), "float32")
+
+
+@pytest.mark.gpu
+def test_captured_launches_wait_for_one_another(device: torch.device) -> None:
+    """The second kernel starts while the first ends; in a graph of many calls each still reads its own parts."""
+    for module in _usable(device):
+        inputs = [torch.randn(shape, device=device).bfloat16() for shape in ((300, 4096), (500, 4096), (500,))]
+        expected = module.fused_linear_rowsum(*inputs)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = [module.fused_linear_rowsum(*inputs) for _ in range(20)]
+        for _ in range(5):
+            graph.replay()
+            assert all(torch.equal(y, expected) for y in results)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_more_than_two_to_the_31_elements(device: torch.device) -> None:
+    x = torch.randn(2**19 + 9, 4096, device=device, dtype=torch.bfloat16).requires_grad_()
+    weight = torch.randn(33, 4096, device=device, dtype=torch.bfloat16).requires_grad_()
+    dy = torch.randn(x.shape[0], device=device, dtype=torch.bfloat16)
+    sums = weight.detach().double().sum(0)
+    with torch.no_grad():
+        v = sum(d.double() @ part.double() for d, part in zip(dy.split(2**16), x.split(2**16), strict=True))
+    for module in _usable(device):
+        y = module.fused_linear_rowsum(x, weight, None)
+        dx, dw = torch.autograd.grad(y, (x, weight), dy)
+        for row in (0, 2**18, 2**19 + 8):
+            torch.testing.assert_close(y[row].double(), x[row].double() @ sums, rtol=2**-8, atol=0.02)
+            torch.testing.assert_close(dx[row].double(), dy[row].double() * sums, rtol=2**-8, atol=1e-3)
+        for row in (0, 32):
+            torch.testing.assert_close(dw[row].double(), v, rtol=2**-8, atol=0.02)
+        del y, dx, dw
