@@ -150,15 +150,17 @@ def test_cost_counts_q_and_k_twice_and_the_tables_once() -> None:
         assert DEFINITION.cost(workload, mode).bytes == 2 * (2 * 5 * 10 * 16) * 2 + 2 * 10 * 16 * 4
 
 
+@pytest.mark.parametrize("wide_table", [False, True])
 @pytest.mark.parametrize("by_token", [False, True])
-def test_a_plan_covers_all_heads_and_fits_a_cta(by_token: bool) -> None:
+def test_a_plan_covers_all_heads_and_fits_a_cta(by_token: bool, wide_table: bool) -> None:
     for vec, width in ((8, 128), (8, 64), (8, 80), (4, 256), (1, 2048), (1, 2)):
         for heads in (1, 2, 9, 40, 72, 129):
             for tokens in (1, 3, 1000):
-                chosen = plan(vec, width, heads, tokens, by_token)
+                chosen = plan(vec, width, heads, tokens, by_token, wide_table)
                 assert chosen.units * 2 * vec == width
                 assert chosen.threads <= 1024
-                assert chosen.groups(heads) * chosen.slots * chosen.items >= heads
+                covered = chosen.groups(heads) * chosen.slots * chosen.items
+                assert heads <= covered < heads + chosen.groups(heads) * chosen.items
                 tiles = chosen.tiles(tokens, width * 4)
                 assert 1 <= tiles <= -(-tokens // chosen.tokens)
 

@@ -53,7 +53,8 @@ glu_forward(const Scalar* gate, const Scalar* up, Scalar* y, Index rows, Index c
 
 extern "C" __global__ void __launch_bounds__(ACROSS* ROWS)
 glu_backward(const Scalar* dy, const Scalar* gate, const Scalar* up, Scalar* dgate, Scalar* dup, Index rows,
-             Index columns, Index tiles, Index rest, Index dy_pitch, Index gate_pitch, Index up_pitch, Index out_pitch) {
+             Index columns, Index tiles, Index rest, Index dy_pitch, Index gate_pitch,
+             Index up_pitch, Index dgate_pitch, Index dup_pitch) {
   const Share share(rows, columns, tiles);
   Chunk r_dy[ITEMS], r_gate[ITEMS], r_up[ITEMS];
 #pragma unroll
@@ -76,9 +77,9 @@ glu_backward(const Scalar* dy, const Scalar* gate, const Scalar* up, Scalar* dga
       }
       Chunk chunk;
       chunk.pack(to_gate);
-      chunk.store(dgate + share.at(i, out_pitch));
+      chunk.store(dgate + share.at(i, dgate_pitch));
       chunk.pack(to_up);
-      chunk.store(dup + share.at(i, out_pitch));
+      chunk.store(dup + share.at(i, dup_pitch));
     }
   }
   if (is_rest(rest)) {

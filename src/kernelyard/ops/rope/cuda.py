@@ -88,7 +88,7 @@ def _bind(
     vec: int,
 ) -> Bound:
     batches, _, tokens, width = x.shape
-    chosen = plan(vec, width, sum(heads), tokens, by_token(x))
+    chosen = plan(vec, width, sum(heads), tokens, by_token(x), cos.element_size() > x.element_size())
     direction = "backward" if back else "forward"
     launcher = Launcher(
         f"rope_cuda.{direction}",

@@ -21,8 +21,8 @@ class Settings:
     heads: int = 1
     """Most heads of a program where tokens are neighbours in memory; 2 or 4, which share their tables, lose 1 %."""
     warps: int = 4
-    table_bytes: int = 4 << 20
-    """Of cos, and of sin, that a chunk of tokens reads again for other heads and batches, from L2."""
+    table_bytes: int = 1 << 20
+    """Of cos, and of sin, that a chunk of tokens reads again for other heads and batches; plan.py has the numbers."""
 
 
 SETTINGS = Settings()
