@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard import ops
-from kernelyard.core.operator import Backend
 from kernelyard.kernels import nvrtc, plans
-from kernelyard.ops import backends, operator_names
 
 SOFTMAX = Path(ops.__file__).parent / "softmax"
 KERNEL = 'extern "C" __global__ void fill(float* gx) { gx[threadIdx.x] = VALUE; }\n'
@@ -70,12 +68,6 @@ def test_cudas_own_headers_are_found(source: Path) -> None:
     assert nvrtc.cubin(source, (("VALUE", 1),), "sm_80")
 
 
-def test_every_cuda_operator_has_a_source() -> None:
-    for name in operator_names():
-        if Backend.CUDA in backends(name):
-            assert list((SOFTMAX.parent / name).glob("*.cu"))
-
-
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
 @pytest.mark.parametrize("dtype", ["float", "Bfloat", "Half"])
 def test_the_softmax_kernels_compile(arch: str, dtype: str) -> None:
@@ -86,6 +78,8 @@ def test_the_softmax_kernels_compile(arch: str, dtype: str) -> None:
         plans.SplitPlan(fit, 128, 2, 8, 1, 1),
         plans.ColumnPlan(wide, 4, 64, 2),
     ]
+    if arch != "sm_75":
+        chosen.append(plans.ChipPlan(fit, 1, 512, 2, 132, 4000, 13, 4))
     if arch == "sm_90a":
         chosen.append(plans.StagedPlan(fit, 256, 1, 2, 16))
     for plan in chosen:

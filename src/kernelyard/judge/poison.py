@@ -6,11 +6,15 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._C._dynamo import guards
 
 
 @contextmanager
 def poisoned_empty() -> Iterator[None]:
-    """Inside, torch.empty, empty_like, empty_strided and Tensor.new_empty return NaN (or the largest integer)."""
+    """Inside, torch.empty, empty_like, empty_strided and Tensor.new_empty return NaN (or the largest integer).
+
+    So does what Inductor's code allocates with.
+    """
 
     def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def make_poisoned(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -28,5 +32,6 @@ def poisoned_empty() -> Iterator[None]:
         patch.object(torch, "empty_like", poisoned(torch.empty_like)),
         patch.object(torch, "empty_strided", poisoned(torch.empty_strided)),
         patch.object(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty)),
+        patch.object(guards, "_empty_strided_cuda", poisoned(guards._empty_strided_cuda)),  # type: ignore[attr-defined]
     ):
         yield

@@ -6,9 +6,16 @@ A launch recorded in a CUDA graph counts once, when it is captured.
 from collections import Counter
 
 launches: Counter[str] = Counter()
-"""Launches of the library's kernels in this process, by name, such as `softmax_triton.rows_forward`."""
+"""Launches of the library's Triton kernels in this process, by name, such as `softmax_triton.rows_forward`."""
+_tallies: dict[str, list[int]] = {}
+
+
+def tally(name: str) -> list[int]:
+    """The count of one kernel, to be raised in place: 0.03 us a launch, where a Counter takes 0.13."""
+    return _tallies.setdefault(name, [0])
 
 
 def launched(prefix: str = "") -> int:
     """How many launches so far had a name that starts with `prefix`."""
-    return sum(count for name, count in launches.items() if name.startswith(prefix))
+    counts = [*launches.items(), *((name, count) for name, (count,) in _tallies.items())]
+    return sum(count for name, count in counts if name.startswith(prefix))

@@ -107,6 +107,36 @@ class StagedPlan(RowPlan):
 
 
 @dataclass(frozen=True)
+class ChipPlan:
+    """Every row over all `ctas` of a grid that is resident at once, `share` vectors of it to a CTA (chip.cuh)."""
+
+    fit: Fit
+    inputs: int
+    threads: int
+    items: int
+    ctas: int
+    share: int
+    ring: int
+    flight: int
+    cluster = 1
+    source = "chip"
+    kernels = ("chip",)
+
+    @property
+    def macros(self) -> Defines:
+        row = RowPlan(self.fit, self.threads, 1, self.items).macros
+        wide = tuple((name, "Index" if name == "OFFSET" else value) for name, value in row)
+        return (*wide, ("INPUTS", self.inputs), ("RING", self.ring), ("FLIGHT", self.flight), ("CTAS", self.ctas))
+
+    @property
+    def block(self) -> int:
+        return self.threads + 64
+
+    def shared_bytes(self, limits: Limits) -> int:
+        return self.ring * limits.inputs * self.items * self.threads * VECTOR
+
+
+@dataclass(frozen=True)
 class SplitPlan:
     """One row over the chip: `chunks` CTAs of `tiles` steps each, `batch` rows at a time so that L2 keeps them."""
 
@@ -162,7 +192,7 @@ class ColumnPlan:
 _COLUMN_SHAPES = ((128, 256), (128, 512), (128, 1024), (64, 512), (32, 512))
 """Bytes side by side and threads, the first that holds a column: whole lines of 128 bytes where the threads suffice."""
 
-Plan = RowPlan | SplitPlan | ColumnPlan
+Plan = RowPlan | ChipPlan | SplitPlan | ColumnPlan
 
 
 def fit(size: int, length: int, pitch: int, addresses: tuple[int, ...]) -> Fit:
@@ -180,7 +210,15 @@ def fit(size: int, length: int, pitch: int, addresses: tuple[int, ...]) -> Fit:
     return Fit(wide, True)
 
 
-def rows(limits: Limits, device: torch.device, size: int, length: int, fit: Fit) -> RowPlan | SplitPlan:
+def alignment(addresses: tuple[int, ...]) -> int:
+    """Bytes, up to a vector's, that divide every address."""
+    bytes_ = VECTOR
+    while any(address % bytes_ for address in addresses):
+        bytes_ //= 2
+    return bytes_
+
+
+def rows(limits: Limits, device: torch.device, size: int, length: int, fit: Fit) -> RowPlan | ChipPlan | SplitPlan:
     """The plan for rows of `length` elements of `size` bytes: the fewest threads whose registers hold a row."""
     vectors = -(-(length + (fit.vec - 1 if fit.shifted else 0)) // fit.vec)
     items = max(1, limits.registers // (fit.vec * size)) if fit.vec > 1 else 16
@@ -194,6 +232,10 @@ def rows(limits: Limits, device: torch.device, size: int, length: int, fit: Fit)
         for stage in limits.stages:
             if vectors * VECTOR <= stage.bytes * LARGEST_CLUSTER:
                 return _staged(stage, vectors, fit)
+    if fit.vec > 1 and torch.cuda.get_device_capability(device)[0] >= 8:
+        plan = _chip(limits, device, vectors, fit)
+        if plan is not None:
+            return plan
     tiles = -(-vectors // (512 * items))
     chunks = min(tiles, 1024)
     batch = max(1, (24 << 20) // (length * size))
@@ -215,6 +257,27 @@ def _staged(stage: Stage, vectors: int, fit: Fit) -> StagedPlan:
     cluster = min(LARGEST_CLUSTER, _power_above(-(-vectors * VECTOR // stage.bytes)))
     items = -(-vectors // (stage.threads * cluster))
     return StagedPlan(fit, stage.threads, 1, items, cluster, stage.dy_in_registers)
+
+
+_CHIP_THREADS, _CHIP_ITEMS = 512, 2
+_CHIP_OWN = 4 << 10
+"""Bytes of shared memory that a kernel takes beside the ring."""
+
+
+def _chip(limits: Limits, device: torch.device, vectors: int, fit: Fit) -> ChipPlan | None:
+    """One CTA to an SM, with all of its shared memory as the ring; None for a row that is too long for it."""
+    chip = torch.cuda.get_device_properties(device)
+    ctas, items = chip.multi_processor_count, max(1, _CHIP_ITEMS // limits.inputs)
+    tile = _CHIP_THREADS * items * VECTOR * limits.inputs
+    ring = (chip.shared_memory_per_block_optin - _CHIP_OWN) // tile  # type: ignore[attr-defined]
+    share = -(-vectors // ctas)
+    tiles = -(-share // (_CHIP_THREADS * items))
+    # What a row leaves of the ring hides the time until its total is known; a quarter of that is on its way. 4 million
+    # elements want 32 KiB of it (81 % for bf16, with 64 KiB 77), rows of 2 MiB rather 64 (93 % for fp32, with 32 89).
+    flight = max(2, (ring - tiles) // 4)
+    if tiles >= ring - flight:
+        return None
+    return ChipPlan(fit, limits.inputs, _CHIP_THREADS, items, ctas, share, ring, flight)
 
 
 @cache

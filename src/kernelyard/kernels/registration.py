@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from kernelyard.kernels.prepared import observed
+
 Outputs = torch.Tensor | tuple[torch.Tensor, ...]
 
 
@@ -102,12 +104,3 @@ def register(
         return False
 
     return call
-
-
-def observed(leading: torch.Tensor) -> bool:
-    """Whether a tensor subclass, a functorch transform or a dispatch mode looks at operators."""
-    return (
-        type(leading) not in (torch.Tensor, torch.nn.Parameter)
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-    )

@@ -19,11 +19,18 @@ __device__ inline void cluster_sync() {
   cluster_wait();
 }
 
-// Writes two floats to the same place of a peer's shared memory as `local` has in this CTA's.
-__device__ inline void store_remote(float2* local, unsigned peer, float2 value) {
+// Writes a part of 8 or 16 bytes to the same place of a peer's shared memory as `local` has in this CTA's.
+template <typename Part> __device__ void store_remote(Part* local, unsigned peer, const Part& part) {
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(local));
+  const float* from = reinterpret_cast<const float*>(&part);
   unsigned remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(peer));
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(remote), "f"(value.x), "f"(value.y) : "memory");
+  if constexpr (sizeof(Part) == 8) {
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(remote), "f"(from[0]), "f"(from[1]) : "memory");
+  } else {
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(remote), "f"(from[0]), "f"(from[1]),
+                 "f"(from[2]), "f"(from[3])
+                 : "memory");
+  }
 }
 #endif

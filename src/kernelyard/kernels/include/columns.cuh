@@ -1,7 +1,4 @@
 // Columns: a dim that is not the last, worked along by BX x BY threads, BX vectors side by side and ITEMS rows a thread.
-//
-// A `How` says how parts of a column add up: two of them (add), those of LANES lanes that lie STRIDE apart (over), and
-// what the part of nothing is.
 #pragma once
 
 #include "reduce.cuh"
@@ -9,14 +6,6 @@
 constexpr int COLS = BX * VEC;
 constexpr int WARPS = BX * BY / WARP;
 constexpr int STEP = BY * ITEMS;
-
-struct Sum {
-  static __device__ float2 nothing() { return {0.f, 0.f}; }
-  static __device__ float2 add(float2 a, float2 b) { return {a.x + b.x, 0.f}; }
-  template <int LANES, int STRIDE> static __device__ float2 over(float2 part) {
-    return {sum_over<LANES, STRIDE>(part.x), 0.f};
-  }
-};
 
 // This thread's VEC columns and every BY-th row of them, ITEMS at a time.
 struct Columns {
@@ -39,9 +28,9 @@ struct Columns {
 
   // Adds up the parts of the BY threads of each column and gives every thread its own columns' totals: within a warp,
   // then over the warps, neighbouring lanes to a column.
-  template <typename How> __device__ void meet(float2 (&parts)[VEC]) const {
+  template <typename How, typename Part> __device__ void meet(Part (&parts)[VEC]) const {
     constexpr int SHARE = BX * BY < COLS ? 1 : BX * BY / COLS, LANES = SHARE < WARP ? SHARE : WARP;
-    __shared__ float2 s_parts[WARPS][COLS + 1];
+    __shared__ Part s_parts[WARPS][COLS + 1];
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
       parts[j] = How::template over<WARP / BX, BX>(parts[j]);
@@ -51,7 +40,7 @@ struct Columns {
     const int lane = threadIdx.x % LANES;
     for (int group = 0; group < COLS; group += BX * BY / LANES) {
       const int column = group + threadIdx.x / LANES;
-      float2 total = How::nothing();
+      Part total = How::nothing();
       for (int warp = lane; column < COLS && warp < WARPS; warp += LANES) total = How::add(total, s_parts[warp][column]);
       total = How::template over<LANES, 1>(total);
       __syncwarp();
@@ -63,13 +52,13 @@ struct Columns {
   }
 
   // What the chunks of each column left in device memory, shared out over the BY threads.
-  template <typename How> __device__ void gather(const float2* g_parts, float2 (&parts)[VEC]) const {
+  template <typename How, typename Part> __device__ void gather(const Part* g_parts, Part (&parts)[VEC]) const {
     for (Index chunk = ty; live && chunk < gridDim.y; chunk += BY) {
 #pragma unroll
       for (int j = 0; j < VEC; ++j) parts[j] = How::add(parts[j], g_parts[part(chunk, j)]);
     }
   }
-  __device__ void leave(float2* g_parts, const float2 (&parts)[VEC]) const {
+  template <typename Part> __device__ void leave(Part* g_parts, const Part (&parts)[VEC]) const {
     if (live && ty == 0) {
 #pragma unroll
       for (int j = 0; j < VEC; ++j) g_parts[part(blockIdx.y, j)] = parts[j];

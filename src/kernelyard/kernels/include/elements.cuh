@@ -111,3 +111,31 @@ template <typename T, int COUNT> struct Vector {
     }
   }
 };
+
+// COUNT neighbouring elements as floats and back, in pieces of at most 16 bytes: of tensors that share a kernel's vectors
+// but not its dtype.
+template <typename T, int COUNT> constexpr int PIECE = COUNT * sizeof(T) > 16 ? 16 / sizeof(T) : COUNT;
+
+template <typename T, int COUNT> __device__ void read_elements(const T* from, float (&values)[COUNT]) {
+  constexpr int WIDE = PIECE<T, COUNT>;
+#pragma unroll
+  for (int first = 0; first < COUNT; first += WIDE) {
+    Vector<T, WIDE> piece;
+    piece.load(from + first);
+#pragma unroll
+    for (int j = 0; j < WIDE; ++j) values[first + j] = piece[j];
+  }
+}
+
+template <typename T, int COUNT, bool STREAMING = false> __device__ void write_elements(T* to, const float (&values)[COUNT]) {
+  constexpr int WIDE = PIECE<T, COUNT>;
+#pragma unroll
+  for (int first = 0; first < COUNT; first += WIDE) {
+    float some[WIDE];
+#pragma unroll
+    for (int j = 0; j < WIDE; ++j) some[j] = values[first + j];
+    Vector<T, WIDE> piece;
+    piece.pack(some);
+    STREAMING ? piece.store_streaming(to + first) : piece.store(to + first);
+  }
+}

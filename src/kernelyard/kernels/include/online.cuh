@@ -43,6 +43,16 @@ __device__ inline float2 combine(float2 a, float2 b) {
 
 // The pair of a whole row, from what each of its threads took.
 template <typename Place> __device__ float2 over_row(const Place& at, float2 part) {
-  part = at.meet(combine_over<Place::LANES_OF_ROW>(part), {-INF, 0.f}, combine);
+  part = at.meet(combine_over<Place::LANES_OF_ROW>(part), float2{-INF, 0.f}, combine);
   return Place::ALONE ? part : combine_over<WARP>(part);
 }
+
+// How the parts of a row or column add up, as reduce.cuh wants it.
+struct Softmax {
+  static __device__ float2 nothing() { return {-INF, 0.f}; }
+  static __device__ float2 add(float2 a, float2 b) { return combine(a, b); }
+  template <int LANES, int STRIDE> static __device__ float2 over(float2 part) {
+    const float max = max_over<LANES, STRIDE>(part.x);
+    return {max, sum_over<LANES, STRIDE>(part.y * exp_below(part.x, finite(max)))};
+  }
+};

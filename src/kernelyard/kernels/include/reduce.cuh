@@ -28,3 +28,13 @@ template <int LANES, int STRIDE = 1> __device__ float sum_over(float value) {
   }
   return value;
 }
+
+// A `How` says how parts of a row or column add up: two of them (add), those of LANES lanes that lie STRIDE apart
+// (over), and what the part of nothing is.
+struct Sum {
+  static __device__ float2 nothing() { return {0.f, 0.f}; }
+  static __device__ float2 add(float2 a, float2 b) { return {a.x + b.x, 0.f}; }
+  template <int LANES, int STRIDE> static __device__ float2 over(float2 part) {
+    return {sum_over<LANES, STRIDE>(part.x), 0.f};
+  }
+};

@@ -27,6 +27,13 @@ struct Span {
   __device__ bool touches(int i) const { return SHIFTED ? first(i) > -VEC && first(i) < n : first(i) < n; }
   __device__ bool covers(int i) const { return SHIFTED ? first(i) >= 0 && first(i) + VEC <= n : first(i) < n; }
   __device__ bool holds(int i, int j) const { return first(i) + j >= 0 && first(i) + j < n; }
+  // How many of vector i's elements are the row's.
+  __device__ int count(int i) const {
+    if (covers(i)) return VEC;
+    if (!touches(i)) return 0;
+    const Offset begin = first(i) < 0 ? 0 : first(i), end = first(i) + VEC < n ? first(i) + VEC : n;
+    return int(end - begin);
+  }
 
   // The elements of a loaded vector; `other` where they are not the row's.
   __device__ void read(int i, const Chunk& chunk, float other, float (&values)[VEC]) const {
@@ -38,15 +45,23 @@ struct Span {
       for (int j = 0; j < VEC; ++j) values[j] = SHIFTED && holds(i, j) ? chunk[j] : other;
     }
   }
-  __device__ void write(int i, Scalar* row, const float (&values)[VEC]) const {
+  template <typename T> __device__ void write(int i, T* row, const float (&values)[VEC]) const {
     if (covers(i)) {
-      Chunk chunk;
-      chunk.pack(values);
+      write_elements(row + first(i), values);
+    } else if (SHIFTED && touches(i)) {
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) {
+        if (holds(i, j)) row[first(i) + j] = narrow<T>(values[j]);
+      }
+    }
+  }
+  __device__ void write(int i, Scalar* row, const Chunk& chunk) const {
+    if (covers(i)) {
       chunk.store(row + first(i));
     } else if (SHIFTED && touches(i)) {
 #pragma unroll
       for (int j = 0; j < VEC; ++j) {
-        if (holds(i, j)) row[first(i) + j] = narrow<Scalar>(values[j]);
+        if (holds(i, j)) row[first(i) + j] = narrow<Scalar>(chunk[j]);
       }
     }
   }
@@ -66,10 +81,10 @@ struct Place {
   }
 
   // Every warp of the row gives its part to all warps of the row, in one round trip, and adds up what it was given.
-  template <typename Combine> __device__ float2 meet(float2 part, float2 nothing, Combine add) const {
+  template <typename Part, typename Combine> __device__ Part meet(Part part, Part nothing, Combine add) const {
     if constexpr (PARTS == 1) return part;
-    __shared__ float2 s_parts[ROWS][PARTS];
-    float2* parts = s_parts[threadIdx.x / THREADS];
+    __shared__ Part s_parts[ROWS][PARTS];
+    Part* parts = s_parts[threadIdx.x / THREADS];
 #if CLUSTER > 1
     cluster_wait();
     if (lane < CLUSTER) store_remote(parts + rank * WARPS + warp, lane, part);
@@ -85,13 +100,13 @@ struct Place {
   }
   __device__ float total(float value) const {
     const auto add = [](float2 a, float2 b) { return float2{a.x + b.x, 0.f}; };
-    const float2 part = meet({sum_over<LANES>(value), 0.f}, {0.f, 0.f}, add);
+    const float2 part = meet(float2{sum_over<LANES>(value), 0.f}, float2{0.f, 0.f}, add);
     return PARTS == 1 ? part.x : sum_over<WARP>(part.x);
   }
   // Two sums in one round trip.
   __device__ float2 totals(float2 value) const {
     const auto add = [](float2 a, float2 b) { return float2{a.x + b.x, a.y + b.y}; };
-    const float2 part = meet({sum_over<LANES>(value.x), sum_over<LANES>(value.y)}, {0.f, 0.f}, add);
+    const float2 part = meet(float2{sum_over<LANES>(value.x), sum_over<LANES>(value.y)}, float2{0.f, 0.f}, add);
     return PARTS == 1 ? part : float2{sum_over<WARP>(part.x), sum_over<WARP>(part.y)};
   }
 };

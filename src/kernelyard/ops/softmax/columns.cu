@@ -6,15 +6,6 @@
 #include "columns.cuh"
 #include "online.cuh"
 
-struct Softmax {
-  static __device__ float2 nothing() { return {-INF, 0.f}; }
-  static __device__ float2 add(float2 a, float2 b) { return combine(a, b); }
-  template <int LANES, int STRIDE> static __device__ float2 over(float2 part) {
-    const float max = max_over<LANES, STRIDE>(part.x);
-    return {max, sum_over<LANES, STRIDE>(part.y * exp_below(part.x, finite(max)))};
-  }
-};
-
 __device__ inline void fill(float2 (&parts)[VEC], float2 value) {
 #pragma unroll
   for (int j = 0; j < VEC; ++j) parts[j] = value;
@@ -101,7 +92,7 @@ columns_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index length,
 }
 
 extern "C" __global__ void __launch_bounds__(BX * BY)
-columns_part_forward(const Scalar* gx, float2* g_parts, Index length, Index inner, Index tiles) {
+columns_part_forward(const Scalar* gx, Scalar*, float2* g_parts, Index length, Index inner, Index tiles) {
   const Columns at(length, inner);
   float2 parts[VEC];
   fill(parts, {-INF, 0.f});
@@ -141,7 +132,8 @@ columns_write_forward(const Scalar* gx, Scalar* gy, const float2* g_parts, Index
 }
 
 extern "C" __global__ void __launch_bounds__(BX * BY)
-columns_part_backward(const Scalar* gdy, const Scalar* gy, float2* g_parts, Index length, Index inner, Index tiles) {
+columns_part_backward(const Scalar* gdy, const Scalar* gy, Scalar*, float2* g_parts, Index length, Index inner,
+                      Index tiles) {
   const Columns at(length, inner);
   float2 dots[VEC];
   fill(dots, {0.f, 0.f});

@@ -40,8 +40,9 @@ rows_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pitch
     span.write(i, gy, r_e[i]);
   }
 }
+
 extern "C" __global__ void __launch_bounds__(THREADS * ROWS)
-rows_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, Index length) {
+rows_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, Index length, Index) {
   const Place at;
   const Index row = Index(blockIdx.x / CLUSTER) * ROWS + threadIdx.x / THREADS;
   gdy += row * length;

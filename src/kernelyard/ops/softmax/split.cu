@@ -12,7 +12,7 @@ struct Tiles {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-split_part_forward(const Scalar* gx, float2* g_parts, Index length, Index pitch, Index tiles) {
+split_part_forward(const Scalar* gx, Scalar*, float2* g_parts, Index length, Index pitch, Index tiles) {
   const Place at;
   const Tiles own(blockIdx.x, tiles);
   gx += blockIdx.y * pitch;
@@ -66,7 +66,7 @@ split_write_forward(const Scalar* gx, Scalar* gy, const float2* g_parts, Index l
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-split_part_backward(const Scalar* gdy, const Scalar* gy, float* g_parts, Index length, Index tiles) {
+split_part_backward(const Scalar* gdy, const Scalar* gy, Scalar*, float* g_parts, Index length, Index, Index tiles) {
   const Place at;
   const Tiles own(blockIdx.x, tiles);
   gdy += blockIdx.y * length;
@@ -96,7 +96,8 @@ split_part_backward(const Scalar* gdy, const Scalar* gy, float* g_parts, Index l
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-split_write_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, const float* g_parts, Index length, Index tiles) {
+split_write_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, const float* g_parts, Index length, Index,
+                     Index tiles) {
   const Place at;
   const Index chunk = gridDim.x - 1 - blockIdx.x;
   const Tiles own(chunk, tiles);

@@ -45,7 +45,7 @@ staged_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pit
 
 // dy goes to registers where both would leave room for one CTA only (DY_IN_REGISTERS).
 extern "C" __global__ void __launch_bounds__(THREADS)
-staged_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, Index length) {
+staged_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, Index length, Index) {
   const Place at;
   const Index row = blockIdx.x / CLUSTER;
   gdy += row * length;

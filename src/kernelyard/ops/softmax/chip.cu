@@ -1,0 +1,96 @@
+// Softmax of rows that no cluster holds, each spread over the shared memory of the whole chip and read once.
+
+#include "chip.cuh"
+#include "online.cuh"
+
+struct Forward {
+  using How = Softmax;
+  using Part = float2;
+  const Scalar* gx;
+  Scalar* gy;
+  Index length, pitch;
+  float max = 0.f, scale = 0.f;
+
+  __device__ const Scalar* from(Index row) const { return gx + row * pitch; }
+  __device__ void ask(const Span& span, Index row, Chunk* s_x) const {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (span.touches(i)) s_x[i * THREADS].copy_async(from(row) + span.first(i));
+    }
+  }
+  __device__ void take(const Span& span, Index, const Chunk* s_x, float2& part) const {
+    float values[ITEMS][VEC], all[ITEMS * VEC];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      span.read(i, s_x[i * THREADS], -INF, values[i]);
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) all[i * VEC + j] = values[i][j];
+    }
+    ::take(part, all);
+  }
+  __device__ void know(Index, float2 total) {
+    max = finite(total.x);
+    scale = 1.f / total.y;
+  }
+  __device__ void write(const Span& span, Index row, const Chunk* s_x) const {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      const Chunk x = s_x[i * THREADS];
+      float values[VEC];
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) values[j] = exp_below(x[j], max) * scale;
+      span.write(i, gy + row * length, values);
+    }
+  }
+};
+
+struct Backward {
+  using How = Sum;
+  using Part = float2;
+  const Scalar *gdy, *gy;
+  Scalar* gdx;
+  Index length;
+  float dot = 0.f;
+
+  __device__ const Scalar* from(Index row) const { return gy + row * length; }
+  __device__ void ask(const Span& span, Index row, Chunk* s_held) const {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (!span.touches(i)) continue;
+      s_held[i * THREADS].copy_async(gdy + row * length + span.first(i));
+      s_held[TILE + i * THREADS].copy_async(gy + row * length + span.first(i));
+    }
+  }
+  __device__ void take(const Span& span, Index, const Chunk* s_held, float2& part) const {
+    float dy[VEC], y[VEC];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      span.read(i, s_held[i * THREADS], 0.f, dy);
+      span.read(i, s_held[TILE + i * THREADS], 0.f, y);
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) part.x += dy[j] * y[j];
+    }
+  }
+  __device__ void know(Index, float2 total) { dot = total.x; }
+  __device__ void write(const Span& span, Index row, const Chunk* s_held) const {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      const Chunk dy = s_held[i * THREADS], y = s_held[TILE + i * THREADS];
+      float values[VEC];
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) values[j] = y[j] * (dy[j] - dot);
+      span.write(i, gdx + row * length, values);
+    }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS + 2 * WARP)
+chip_forward(const Scalar* gx, Scalar* gy, Word* g_parts, Index rows, Index length, Index pitch, Index share) {
+  over_chip(Forward{gx, gy, length, pitch}, g_parts, rows, length, share);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS + 2 * WARP)
+chip_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Word* g_parts, Index rows, Index length, Index,
+              Index share) {
+  over_chip(Backward{gdy, gy, gdx, length}, g_parts, rows, length, share);
+}

@@ -1,0 +1,75 @@
+"""A repeated call goes straight to its launch, and only where nothing asks for more than its result."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from kernelyard.kernels import prepared
+from kernelyard.kernels.counters import launched, tally
+from kernelyard.ops.softmax import layout, softmax
+from kernelyard.ops.softmax import prepared as softmax_table
+
+
+def test_a_table_that_is_full_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared, "_MOST", 3)
+    table = prepared.Prepared()
+    for size in range(7):
+        assert table.keep((size,), int) is table[(size,)]
+        assert len(table) <= 3
+
+
+def test_only_a_plain_call_without_a_gradient_is_one_for_its_result() -> None:
+    x, leaf = torch.zeros(2), torch.zeros(2, requires_grad=True)
+    assert prepared.inference(x) and prepared.inference(x, None, x)
+    assert not prepared.inference(leaf) and not prepared.inference(x, None, leaf)
+    with torch.no_grad():
+        assert prepared.inference(leaf)
+    with torch.inference_mode():
+        assert prepared.inference(x)
+    with FlopCounterMode(display=False):
+        assert not prepared.inference(x)
+
+    def negate(row: torch.Tensor) -> torch.Tensor:
+        assert not prepared.inference(row)
+        return -row
+
+    torch.vmap(negate)(torch.zeros(3, 2))
+
+
+def test_a_layout_tells_apart_what_kernels_are_chosen_by() -> None:
+    x = torch.zeros(8, 8)
+    assert layout(x, -1) == layout(torch.ones(8, 8), -1)
+    others = [x.t(), x[:4], x.half(), x.flatten()[1:50].view(7, 7), torch.zeros(65)[1:].view(8, 8)]
+    assert len({layout(x, -1), layout(x, 0), *(layout(other, -1) for other in others)}) == 7
+
+
+def test_fresh_tensors_are_contiguous_and_no_memory_is_shared() -> None:
+    empty = prepared.allocator(torch.Size((3, 4)), torch.float16, torch.device("cpu"))
+    first, second = empty(), empty()
+    assert first.shape == (3, 4) and first.is_contiguous() and first.dtype == torch.float16
+    assert first.data_ptr() != second.data_ptr()
+
+
+def test_tallies_count_as_launches() -> None:
+    before = launched("tallied.")
+    tally("tallied.kernel")[0] += 1
+    tally("tallied.kernel")[0] += 1
+    assert launched("tallied.") == before + 2
+
+
+@pytest.mark.gpu
+def test_a_prepared_call_is_the_same_launch(device: torch.device) -> None:
+    x = torch.randn(5, 1000, device=device, dtype=torch.bfloat16)
+    first = softmax(x)
+    count, size = launched("softmax_cuda."), len(softmax_table)
+    for _ in range(3):
+        assert torch.equal(softmax(x), first)
+    assert launched("softmax_cuda.") == count + 3
+    assert len(softmax_table) == size
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        assert torch.equal(softmax(x), first)
+    torch.cuda.current_stream().wait_stream(stream)
+    leaf = x.clone().requires_grad_()
+    assert softmax(leaf).requires_grad
