@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from kernelyard.kernels.glu.layout import gradients_like, halves, rows_of
+from kernelyard.kernels.glu.layout import gradients_like, halves, layout, place, prepared, rows_of
 from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
 from kernelyard.kernels.plans import VECTOR
+from kernelyard.kernels.prepared import Prepared, allocator
 
 THREADS = 256
 BYTES = 16
@@ -20,15 +20,13 @@ bf16 elements); only loads that bypass L1 (L1::no_allocate) lose, 3 %."""
 _TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
 _STRUCTS = {"silu": "Silu", "none": "Gelu", "tanh": "GeluTanh"}
 _OPERATORS = {"silu": "swiglu", "none": "geglu", "tanh": "geglu"}
-_prepared: dict[tuple[object, ...], Callable[..., Any]] = {}
+_backwards = Prepared()
 
 
 def forward(activation: str, gate: torch.Tensor, up: torch.Tensor | None) -> torch.Tensor:
     """activation(gate) * up, contiguous; where `up` is None, of the halves of `gate`."""
-    key = (activation, gate.shape, gate.dtype, gate.get_device(), *_place(gate), *_place(up))
-    run = _prepared.get(key)
-    if run is None:
-        run = _prepared[key] = _prepare_forward(activation, gate, up)
+    key = layout(activation, gate, up)
+    run = prepared.get(key) or prepared.keep(key, _prepare_forward(activation, gate, up))
     return run(gate, up)
 
 
@@ -36,29 +34,23 @@ def backward(
     activation: str, dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of gate and up; where `up` is None, that of the packed gate and an empty tensor."""
-    key = (activation, gate.shape, gate.dtype, gate.get_device(), *_place(gate), *_place(up), *_place(dy))
-    run = _prepared.get(key)
-    if run is None:
-        run = _prepared[key] = _prepare_backward(activation, dy, gate, up)
+    key = (*layout(activation, gate, up), *place(dy))
+    run = _backwards.get(key) or _backwards.keep(key, _prepare_backward(activation, dy, gate, up))
     return run(dy, gate, up)
-
-
-def _place(x: torch.Tensor | None) -> tuple[object, ...]:
-    """What of a tensor's place in memory decides how it is read."""
-    return (None,) if x is None else (x.stride(), x.data_ptr() % VECTOR)
 
 
 def _prepare_forward(activation: str, gate: torch.Tensor, up: torch.Tensor | None) -> Callable[..., torch.Tensor]:
     left, right = halves(gate, up)
-    shape, half = left.shape, left.shape[-1] * left.element_size() if up is None else 0
+    half = left.shape[-1] * left.element_size() if up is None else 0
+    empty = allocator(left.shape, left.dtype, left.device)
     if not left.numel():
-        return lambda gate, up: gate.new_empty(shape)
+        return lambda gate, up: empty()
     if _is_scattered(left, right):
         return lambda gate, up: forward(activation, *_gathered(gate, up))
     launch = _bind("forward", activation, left, right, torch.empty_like(left, memory_format=torch.contiguous_format))
 
     def run(gate: torch.Tensor, up: torch.Tensor | None) -> torch.Tensor:
-        y = gate.new_empty(shape)
+        y = empty()
         at = gate.data_ptr()
         launch(at, at + half if up is None else up.data_ptr(), y.data_ptr())
         return y

@@ -3,6 +3,22 @@
 import torch
 
 from kernelyard.kernels.layout import along
+from kernelyard.kernels.prepared import Layout, Prepared
+
+prepared = Prepared()
+"""The forward calls of the CUDA kernels, by `layout`."""
+
+
+def layout(activation: str, gate: torch.Tensor, up: torch.Tensor | None) -> Layout:
+    """All that decides how a call is computed, and whether it is taken at all."""
+    if up is None:
+        return activation, *place(gate)
+    return activation, *place(gate), *place(up)
+
+
+def place(x: torch.Tensor) -> Layout:
+    """What kernels see of one tensor, but for its address."""
+    return x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % 16
 
 
 def shape_error(gate: torch.Tensor, up: torch.Tensor | None) -> str | None:

@@ -4,7 +4,8 @@ import torch
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
-from kernelyard.kernels.glu.layout import shape_error
+from kernelyard.kernels.glu.layout import layout, prepared, shape_error
+from kernelyard.kernels.prepared import inference
 from kernelyard.ops.dispatch import implementation
 
 
@@ -31,6 +32,10 @@ def geglu(
     Raises ValueError for shapes that differ or a packed gate with an odd last dim; UsageError for any other
     `approximate`, an unknown backend or one that does not take the input.
     """
+    if backend is None and inference(gate, up):
+        run = prepared.get(layout(approximate, gate, up))
+        if run is not None:
+            return run(gate, up)
     if (wrong := shape_error(gate, up)) is not None:
         raise ValueError(f"geglu: {wrong}")
     if approximate not in ("none", "tanh"):

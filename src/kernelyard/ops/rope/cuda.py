@@ -6,6 +6,7 @@ import torch
 
 from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.plans import VECTOR
+from kernelyard.kernels.prepared import Prepared
 from kernelyard.kernels.support import cuda_refusal
 from kernelyard.ops.rope.derivative import registered
 from kernelyard.ops.rope.layout import by_token, readable, refusal_of_dtypes, tables
@@ -15,7 +16,7 @@ WIDEST = 2048
 """Largest head: 1024 threads of one pair each."""
 
 _TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
-_bound: dict[tuple[object, ...], Bound] = {}
+_prepared = Prepared()
 
 
 def _rotate(
@@ -47,10 +48,10 @@ def _rotate(
         *strides,
         *table_strides,
     )
-    bound = _bound.get(key)
-    if bound is None:
-        bound = _bound[key] = _bind(first, cos, heads, strides, table_strides, interleaved, back, vec)
-    bound(*addresses)
+    launch = _prepared.get(key) or _prepared.keep(
+        key, _bind(first, cos, heads, strides, table_strides, interleaved, back, vec)
+    )
+    launch(*addresses)
 
 
 def _vector(

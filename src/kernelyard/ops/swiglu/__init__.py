@@ -3,7 +3,8 @@
 import torch
 
 from kernelyard.core.operator import Backend
-from kernelyard.kernels.glu.layout import shape_error
+from kernelyard.kernels.glu.layout import layout, prepared, shape_error
+from kernelyard.kernels.prepared import inference
 from kernelyard.ops.dispatch import implementation
 
 
@@ -23,6 +24,10 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None, *, backend: Backe
     Raises ValueError for shapes that differ or a packed gate with an odd last dim; UsageError for an unknown
     backend or one that does not take the input.
     """
+    if backend is None and inference(gate, up):
+        run = prepared.get(layout("silu", gate, up))
+        if run is not None:
+            return run(gate, up)
     if (wrong := shape_error(gate, up)) is not None:
         raise ValueError(f"swiglu: {wrong}")
     return implementation("swiglu", backend, gate, up)(gate, up)
