@@ -310,7 +310,7 @@ def test_a_gpu_call_runs_the_cuda_kernel(device: torch.device) -> None:
     before = launched("cross_entropy_cuda.")
     target = torch.zeros(4, dtype=torch.long, device=device)
     ops.cross_entropy(torch.randn(4, 100, device=device), target)
-    assert launched("cross_entropy_cuda.") == before + 2
+    assert launched("cross_entropy_cuda.") == before + 1
     input = torch.randn(4, 100, device=device, requires_grad=True)
     ops.cross_entropy(input, target).backward()
-    assert launched("cross_entropy_cuda.") == before + 2 + 4
+    assert launched("cross_entropy_cuda.") == before + 1 + 4

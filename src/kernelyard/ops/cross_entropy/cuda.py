@@ -2,10 +2,8 @@
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,22 +14,25 @@ from kernelyard.kernels.support import cuda_refusal, dtype_refusal
 from kernelyard.ops.cross_entropy import cuda_plans as plans
 from kernelyard.ops.cross_entropy.cuda_plans import StreamPlan
 from kernelyard.ops.cross_entropy.derivative import registered
-from kernelyard.ops.cross_entropy.rows import Rows, rows_of
+from kernelyard.ops.cross_entropy.rows import rows_of
 from kernelyard.ops.cross_entropy.targets import target_refusal
 
 _TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
 _TARGETS = {torch.int64: "Index", torch.int32: "int"}
-_LAYOUTS = 1024
-"""Layouts whose launches are kept: as many lengths of a batch as a training run is likely to see."""
+
+Outputs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+_LAYOUTS = 4096
+"""Layouts whose launches are remembered; a program whose shapes never repeat starts over after as many."""
+_prepared: dict[Any, Callable[..., Any]] = {}
 
 
 class Call(NamedTuple):
     """What calls that the same launches serve have in common."""
 
-    dtype: torch.dtype
-    device: torch.device
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
     start: int
     """The input's address modulo 16."""
     target: torch.dtype
@@ -41,31 +42,21 @@ class Call(NamedTuple):
     z_loss: float
 
 
-@dataclass(frozen=True)
-class Pass:
-    """The launches of a forward pass, in their order; those that a call does not need are None."""
-
-    view: Rows
-    scale: Bound | None
-    main: Bound
-    join: Bound | None
-    part_floats: int
-    total: Bound | None
-    gradient: Bound | None
-
-
 class Builder:
     """Makes the launches of one kind of call."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.view = rows_of(call.shape, call.strides)
+        self.size = call.dtype.itemsize
         self.start = 0 if self.view.copied else call.start
         self.modern = torch.cuda.get_device_capability(call.device)[0] >= 9
+        self.reduced, self.mean = call.reduction != "none", call.reduction == "mean"
         self.sizes = (*self.view[:-1], call.ignore_index, _bits(call.label_smoothing), _bits(call.z_loss))
         self.macros: Defines = (
             ("TYPE", _TYPES[call.dtype]),
             ("TARGET", _TARGETS[call.target]),
+            ("REDUCED", int(self.reduced)),
             ("SMOOTH", int(call.label_smoothing != 0)),
             ("Z", int(call.z_loss != 0)),
         )
@@ -93,91 +84,60 @@ class Builder:
             overlapping=overlapping and self.modern,
         )
 
-    def forward(self, gradient: bool) -> Pass:
-        call, view, size = self.call, self.view, self.call.dtype.itemsize
-        if gradient:
-            fit = plans.fit_beside(size, view, self.start)
-            plan = plans.with_gradient(call.device, size, view, fit)
-            if plan is not None:
-                mean = call.reduction == "mean"
-                return Pass(
-                    view, self.scale() if mean else None, self.rows(plan, mean, True), None, 0, self.total(), None
-                )
-        fit = plans.fit_alone(size, view, self.start)
-        again = self.gradient(None) if gradient else None
-        alone = plans.loss_alone(call.device, size, view, fit)
-        if isinstance(alone, RowPlan):
-            return Pass(view, None, self.rows(alone, False, False), None, 0, self.total(), again)
-        main, join = self.stream(alone)
-        return Pass(view, None, main, join, 4 * view.rows * alone.chunks, self.total(), again)
+    def small(self) -> Bound:
+        """x, target, loss, kept."""
+        plan = plans.small(self.size, plans.fit_alone(self.size, self.view, self.start))
+        cluster = min(plans.LARGEST_CLUSTER, plans.power_above(self.view.rows))
+        macros = tuple((name, cluster if name == "CLUSTER" else value) for name, value in plan.macros)
+        launcher = self.launcher("small", "small_forward", macros, plan.threads, cluster=cluster)
+        return launcher.bind(1, 4, *self.sizes, int(self.mean))
 
-    def rows(self, plan: RowPlan, mean: bool, gradient: bool) -> Bound:
-        macros = (*plan.macros, ("LOSS", self.loss_type()), ("GRADIENT", int(gradient)), ("SCALED", int(mean)))
+    def rows(self, plan: RowPlan, gradient: bool) -> Bound:
+        """x, target, losses, kept, dx."""
+        scaled = self.mean and gradient
+        macros = (*plan.macros, ("GRADIENT", int(gradient)), ("SCALED", int(scaled)))
         shared = plan.threads * plan.items * VECTOR if isinstance(plan, StagedPlan) else 0
-        launcher = self.launcher(
-            plan.source,
-            f"{plan.source}_forward",
-            macros,
-            plan.block,
-            cluster=plan.cluster,
-            shared_bytes=shared,
-            overlapping=mean,
-        )
+        name, block = f"{plan.source}_forward", plan.block
+        sizes = {"cluster": plan.cluster, "shared_bytes": shared}
+        launcher = self.launcher(plan.source, name, macros, block, overlapping=scaled, **sizes)
         return launcher.bind(plan.grid(self.view.rows), 5, *self.sizes)
 
     def stream(self, plan: StreamPlan) -> tuple[Bound, Bound | None]:
-        macros = (*plan.macros, ("LOSS", self.loss_type()))
+        """Of both: x, target, losses, kept, parts."""
         sizes = (*self.sizes, plan.chunks, plan.tiles)
-        main = self.launcher("stream", "stream_forward", macros, plan.threads)
+        main = self.launcher("stream", "stream_forward", plan.macros, plan.threads)
         bound = main.bind(self.view.rows * plan.chunks, 5, *sizes)
         if plan.chunks == 1:
             return bound, None
-        join = self.launcher("stream", "stream_join", macros, plan.threads, overlapping=True)
+        join = self.launcher("stream", "stream_join", plan.macros, plan.threads, overlapping=True)
         return bound, join.bind(-(-self.view.rows * 32 // plan.threads), 5, *sizes)
 
     def scale(self) -> Bound:
-        return self.totals("totals_scale", False).bind(1, 2, self.view.rows, self.call.ignore_index)
+        """target, kept."""
+        return self.totals("totals_scale", False).bind(1, 2, self.view.rows, int(self.mean), self.call.ignore_index)
 
-    def total(self) -> Bound | None:
-        if self.call.reduction == "none":
-            return None
-        sizes = (self.view.rows, self.call.ignore_index, int(self.call.reduction == "mean"))
-        return self.totals("totals_loss", True).bind(1, 4, *sizes)
+    def total(self) -> Bound:
+        """losses, loss, kept."""
+        return self.totals("totals_loss", True).bind(1, 3, self.view.rows, int(self.mean))
 
     def totals(self, kernel: str, overlapping: bool) -> Launcher:
         cluster = plans.totals_cluster(self.call.device, self.view.rows)
         macros = (("VEC", 1), ("SHIFTED", 0), ("THREADS", 1024), ("ROWS", 1), ("CLUSTER", cluster), ("OFFSET", "int"))
         return self.launcher("totals", kernel, macros, 1024, cluster=cluster, overlapping=overlapping)
 
-    def gradient(self, made: bool | None) -> Bound:
-        """`made`: for a backward pass that may find its work done; None: for an upstream gradient of 1."""
-        view, size = self.view, self.call.dtype.itemsize
-        plan = plans.gradient_alone(self.call.device, size, view, plans.fit_beside(size, view, self.start))
-        groups = -(-view.rows // plan.rows)
+    def gradient(self, made: bool) -> Bound:
+        """Upstream gradient (0: it is 1), x, target, kept, dx; `made`: dx may be right already."""
+        plan = plans.gradient_alone(self.call.device, self.size, self.view, self.fit_beside())
+        groups = -(-self.view.rows // plan.rows)
         if made:
             groups = plans.looks(self.call.device, groups, plan.chunks)
-        macros = (*plan.macros, ("EACH", int(self.call.reduction == "none")))
-        launcher = self.launcher("gradient", "gradient_backward", macros, plan.threads * plan.rows)
-        return launcher.bind((groups, plan.chunks), 5, *self.sizes, int(bool(made)))
+        macros = (*plan.macros, ("EACH", int(not self.reduced)))
+        threads = plan.threads * plan.rows
+        launcher = self.launcher("gradient", "gradient_backward", macros, threads, overlapping=made)
+        return launcher.bind((groups, plan.chunks), 5, *self.sizes, int(made))
 
-    def loss_type(self) -> str:
-        return _TYPES[self.call.dtype] if self.call.reduction == "none" else "float"
-
-
-@lru_cache(_LAYOUTS)
-def _pass(call: Call, gradient: bool) -> Pass:
-    return Builder(call).forward(gradient)
-
-
-@lru_cache(_LAYOUTS)
-def _again(call: Call, made: bool) -> tuple[Rows, Bound]:
-    builder = Builder(call)
-    return builder.view, builder.gradient(made)
-
-
-@lru_cache(64)
-def _total_of_nothing(call: Call) -> Bound | None:
-    return Builder(call).total()
+    def fit_beside(self) -> plans.Fit:
+        return plans.fit_beside(self.size, self.view, self.start)
 
 
 def _forward(
@@ -190,51 +150,116 @@ def _forward(
     *,
     keep: bool,
     gradient: bool,
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    dtype, device, shape = input.dtype, input.device, input.shape
-    call = Call(
-        dtype,
-        device,
-        shape,
-        input.stride(),
-        input.data_ptr() % VECTOR,
-        target.dtype,
-        ignore_index,
-        reduction,
-        label_smoothing,
-        z_loss,
-    )
-    none, rows = reduction == "none", target.numel()
-    loss = torch.empty(target.shape if none else (), dtype=dtype, device=device)
-    losses = loss if none else torch.empty(rows, dtype=torch.float32, device=device)
-    kept = torch.empty(2 * rows + (not none), dtype=torch.float32, device=device) if keep else None
-    dx = torch.empty(shape, dtype=dtype, device=device) if gradient else None
-    target = target.contiguous()
-    at_target, at_loss, at_losses = target.data_ptr(), loss.data_ptr(), losses.data_ptr()
-    at_kept, at_dx = _address(kept), _address(dx)
-    if not rows:
-        total = _total_of_nothing(call)
-        if total is not None:
-            total(at_losses, at_target, at_loss, at_kept)
-        return loss, kept, dx
+) -> Outputs:
+    start = input.data_ptr() % VECTOR
+    options = (target.dtype, ignore_index, reduction, label_smoothing, z_loss)
+    key = (input.shape, input.stride(), input.dtype, input.get_device(), start, *options, keep, gradient)
+    run = _prepared.get(key)
+    if run is None:
+        call = Call(input.shape, input.stride(), input.dtype, input.device, start, *options)
+        run = _remember(key, _prepare_forward(call, target.shape, keep, gradient))
+    return run(input, target)
 
-    run = _pass(call, gradient)
-    data = input.contiguous() if run.view.copied else input
-    at_x = data.data_ptr()
-    if run.scale is not None:
-        run.scale(at_target, at_kept)
-    if run.part_floats:
-        parts = torch.empty(run.part_floats, dtype=torch.float32, device=device)
-        run.main(at_x, at_target, at_losses, at_kept, parts.data_ptr())
-        if run.join is not None:
-            run.join(at_x, at_target, at_losses, at_kept, parts.data_ptr())
+
+def _prepare_forward(call: Call, targets: torch.Size, keep: bool, gradient: bool) -> Callable[..., Outputs]:
+    """What allocates the outputs and launches all that a forward pass needs; holds no tensor."""
+    none, dtype, device, rows = call.reduction == "none", call.dtype, call.device, targets.numel()
+
+    def outputs() -> Outputs:
+        loss = torch.empty(targets if none else (), dtype=dtype, device=device)
+        kept = torch.empty(2 * rows + (not none), dtype=torch.float32, device=device) if keep else None
+        return loss, kept, torch.empty(call.shape, dtype=dtype, device=device) if gradient else None
+
+    if not rows:
+        return _prepare_nothing(call, outputs)
+    builder = Builder(call)
+    copied = builder.view.copied
+    if builder.modern and not none and not gradient and plans.is_small(builder.view, builder.size):
+        small = builder.small()
+
+        def run_small(input: torch.Tensor, target: torch.Tensor) -> Outputs:
+            loss, kept, _ = outputs()
+            data = input.contiguous() if copied else input
+            small(data.data_ptr(), target.contiguous().data_ptr(), loss.data_ptr(), _address(kept))
+            return loss, kept, None
+
+        return run_small
+
+    launch = _launches(builder, gradient)
+    total = None if none else builder.total()
+
+    def run(input: torch.Tensor, target: torch.Tensor) -> Outputs:
+        made = loss, kept, dx = outputs()
+        losses = loss if none else torch.empty(rows, dtype=torch.float32, device=device)
+        data, target = input.contiguous() if copied else input, target.contiguous()
+        at = (data.data_ptr(), target.data_ptr(), losses.data_ptr(), _address(kept), _address(dx))
+        launch(*at)
+        if total is not None:
+            total(at[2], loss.data_ptr(), at[3])
+        return made
+
+    return run
+
+
+def _launches(builder: Builder, gradient: bool) -> Callable[[int, int, int, int, int], None]:
+    """What launches the kernels that leave each row's loss, given the addresses of x, target, losses, kept and dx."""
+    call, view, size = builder.call, builder.view, builder.size
+    if gradient and (plan := plans.with_gradient(call.device, size, view, builder.fit_beside())):
+        main = builder.rows(plan, True)
+        if not builder.mean:
+            return main
+        scale = builder.scale()
+
+        def after_scale(x: int, target: int, losses: int, kept: int, dx: int) -> None:
+            scale(target, kept)
+            main(x, target, losses, kept, dx)
+
+        return after_scale
+
+    alone = plans.loss_alone(call.device, size, view, plans.fit_alone(size, view, builder.start))
+    if isinstance(alone, RowPlan):
+        losses_only: Callable[[int, int, int, int, int], None] = builder.rows(alone, False)
     else:
-        run.main(at_x, at_target, at_losses, at_kept, at_dx)
-    if run.total is not None:
-        run.total(at_losses, at_target, at_loss, at_kept)
-    if run.gradient is not None:
-        run.gradient(0, at_x, at_target, at_kept, at_dx)
-    return loss, kept, dx
+        losses_only = _stream(builder, alone)
+    if not gradient:
+        return losses_only
+    # Rows that no cluster holds are read again for the gradient.
+    scale, again = builder.scale(), builder.gradient(False)
+
+    def twice(x: int, target: int, losses: int, kept: int, dx: int) -> None:
+        scale(target, kept)
+        losses_only(x, target, losses, kept, dx)
+        again(0, x, target, kept, dx)
+
+    return twice
+
+
+def _stream(builder: Builder, plan: StreamPlan) -> Callable[[int, int, int, int, int], None]:
+    main, join = builder.stream(plan)
+    if join is None:
+        return main
+    floats, device = 4 * builder.view.rows * plan.chunks, builder.call.device
+
+    def joined(x: int, target: int, losses: int, kept: int, _: int) -> None:
+        parts = torch.empty(floats, dtype=torch.float32, device=device)
+        main(x, target, losses, kept, parts.data_ptr())
+        join(x, target, losses, kept, parts.data_ptr())
+
+    return joined
+
+
+def _prepare_nothing(call: Call, outputs: Callable[[], Outputs]) -> Callable[..., Outputs]:
+    """A loss over no rows: the sum is 0 and the mean NaN, as in torch."""
+    nothing, factor = (0.0, 1.0) if call.reduction == "sum" else (float("nan"), float("inf"))
+
+    def run(_: torch.Tensor, __: torch.Tensor) -> Outputs:
+        made = loss, kept, _dx = outputs()
+        loss.fill_(nothing)
+        if kept is not None:
+            kept.fill_(factor)
+        return made
+
+    return run
 
 
 def _backward(
@@ -249,23 +274,37 @@ def _backward(
     made: torch.Tensor | None = None,
 ) -> torch.Tensor:
     dx = torch.empty(input.shape, dtype=input.dtype, device=input.device) if made is None else made
-    if target.numel():
-        call = Call(
-            input.dtype,
-            input.device,
-            input.shape,
-            input.stride(),
-            input.data_ptr() % VECTOR,
-            target.dtype,
-            ignore_index,
-            reduction,
-            label_smoothing,
-            z_loss,
-        )
-        view, launch = _again(call, made is not None)
-        data, grad, target = input.contiguous() if view.copied else input, grad.contiguous(), target.contiguous()
-        launch(grad.data_ptr(), data.data_ptr(), target.data_ptr(), kept.data_ptr(), dx.data_ptr())
+    if not target.numel():
+        return dx
+    start = input.data_ptr() % VECTOR
+    options = (target.dtype, ignore_index, reduction, label_smoothing, z_loss)
+    key = (input.shape, input.stride(), input.dtype, input.get_device(), start, *options, made is None)
+    run = _prepared.get(key)
+    if run is None:
+        call = Call(input.shape, input.stride(), input.dtype, input.device, start, *options)
+        run = _remember(key, _prepare_backward(call, made is not None))
+    run(grad, input, target, kept, dx)
     return dx
+
+
+def _prepare_backward(call: Call, made: bool) -> Callable[..., None]:
+    builder = Builder(call)
+    launch, copied = builder.gradient(made), builder.view.copied
+
+    def run(
+        grad: torch.Tensor, input: torch.Tensor, target: torch.Tensor, kept: torch.Tensor, dx: torch.Tensor
+    ) -> None:
+        data, grad, target = input.contiguous() if copied else input, grad.contiguous(), target.contiguous()
+        launch(grad.data_ptr(), data.data_ptr(), target.data_ptr(), kept.data_ptr(), dx.data_ptr())
+
+    return run
+
+
+def _remember(key: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+    if len(_prepared) >= _LAYOUTS:
+        _prepared.clear()
+    _prepared[key] = run
+    return run
 
 
 def _address(tensor: torch.Tensor | None) -> int:

@@ -6,7 +6,7 @@ import torch
 
 from kernelyard.kernels import plans
 from kernelyard.kernels.nvrtc import Defines
-from kernelyard.kernels.plans import VECTOR, Fit, Limits, RowPlan, Stage, StagedPlan
+from kernelyard.kernels.plans import LARGEST_CLUSTER, VECTOR, Fit, Limits, RowPlan, Stage, StagedPlan
 from kernelyard.ops.cross_entropy.rows import Rows
 
 LOSS = Limits("forward", 1, ())
@@ -36,6 +36,9 @@ STREAM_THREADS = 512
 STREAM_BYTES = 64
 STREAM_CTAS = 8
 """CTAs to an SM, at least, that rows are cut up for: two waves, so that the last ones are no long wait."""
+SMALL_ROWS = 1024
+SMALL_BYTES = 8 << 20
+"""Fewer rows and bytes are one launch's: what a cluster reads in the time that a launch takes."""
 LOOKS = 4
 """CTAs to an SM that look whether a gradient is right already; enough to fill the chip where it is not."""
 
@@ -67,6 +70,16 @@ def loss_alone(device: torch.device, size: int, view: Rows, fit: Fit) -> RowPlan
     return StreamPlan(fit, STREAM_THREADS, 1, items, -(-steps // tiles), tiles, view.length >= 1 << 30)
 
 
+def is_small(view: Rows, size: int) -> bool:
+    """Whether one cluster does it all."""
+    return view.rows <= SMALL_ROWS and view.rows * view.length * size <= SMALL_BYTES
+
+
+def small(size: int, fit: Fit) -> StreamPlan:
+    """The plan of one cluster, a warp to a row."""
+    return StreamPlan(fit, 1024, 1, _items(size, fit), 1)
+
+
 def with_gradient(device: torch.device, size: int, view: Rows, fit: Fit) -> RowPlan | StagedPlan | None:
     """The plan of a forward pass that writes the gradient too; None for rows that no cluster holds."""
     plan = plans.rows(WITH_GRADIENT, device, size, view.length, fit)
@@ -87,7 +100,7 @@ def totals_cluster(device: torch.device, rows: int) -> int:
     """CTAs of 1024 threads that add up the rows, 4 or more to a thread; one where there are no clusters."""
     if torch.cuda.get_device_capability(device)[0] < 9 or rows <= 4096:
         return 1
-    return 4 if rows <= 16384 else plans.LARGEST_CLUSTER
+    return 4 if rows <= 16384 else LARGEST_CLUSTER
 
 
 def looks(device: torch.device, groups: int, chunks: int) -> int:
@@ -103,6 +116,11 @@ def _items(size: int, fit: Fit) -> int:
 def _steps(view: Rows, fit: Fit, threads: int, items: int) -> int:
     vectors = -(-(view.length + (fit.vec - 1 if fit.shifted else 0)) // fit.vec)
     return -(-vectors // (threads * items))
+
+
+def power_above(value: int) -> int:
+    """The least power of two that is at least `value`."""
+    return 1 << max(0, value - 1).bit_length()
 
 
 def _sms(device: torch.device) -> int:

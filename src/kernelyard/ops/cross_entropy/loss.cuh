@@ -1,6 +1,6 @@
 // What a row of logits comes to: its loss, and the numbers that its gradient is made of.
 //
-// TARGET is the targets' type. SMOOTH and Z say whether there is label smoothing and a z-loss; their sizes come as the
+// TARGET is the targets' type; REDUCED says that a sum over the rows follows. SMOOTH and Z say whether there is label smoothing and a z-loss; their sizes come as the
 // bits of doubles, since every argument of a kernel is 64 bits wide.
 #pragma once
 
@@ -8,6 +8,11 @@
 #include "row.cuh"
 
 using Target = TARGET;
+
+template <bool> struct LossOf { using Type = Scalar; };
+template <> struct LossOf<true> { using Type = float; };
+// What a row's loss is written as.
+using Loss = LossOf<REDUCED>::Type;
 
 // Where row `row` starts: rows lie `pitch` apart, and so do those of a run of `run` rows, with runs `jump` apart.
 __device__ inline Index start_of(Index row, Index rows, Index pitch, Index run, Index jump) {
@@ -31,6 +36,11 @@ struct Aim {
   __device__ float logit(const Scalar* gx) const { return counts && known ? widen(gx[target]) : 0.f; }
 };
 
+// A row that counts for nothing leaves minus zero, which adds nothing to a sum and which no other row leaves: the sum over
+// the rows counts them without another look at their targets.
+constexpr float IGNORED = -0.f;
+__device__ inline bool is_ignored(float loss) { return __float_as_uint(loss) == 0x80000000u; }
+
 struct Options {
   float smoothing, z;
   __device__ Options(Index smoothing, Index z)
@@ -41,9 +51,22 @@ struct Options {
 // large logits would lose its digits.
 __device__ inline float pivot_of(float logit) { return fabsf(logit) < INF ? logit : 0.f; }
 
+// Adds up x - pivot of a loaded vector's elements.
+__device__ inline void add_over(float& over, const Span& span, int i, const float (&values)[VEC], float pivot) {
+  if (span.covers(i)) {
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) over += values[j] - pivot;
+  } else if (SHIFTED && span.touches(i)) {
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) {
+      if (span.holds(i, j)) over += values[j] - pivot;
+    }
+  }
+}
+
 // The loss of a row from its pair (maximum, sum of exp(x - maximum)) and the sum of x - pivot.
 __device__ inline float loss_of(const Aim& aim, float2 pair, float logit, float over, Index length, const Options& how) {
-  if (!aim.counts) return 0.f;
+  if (!aim.counts) return REDUCED ? IGNORED : 0.f;
   if (!aim.known) return INF - INF;
   const float log_sum = logf(pair.y);
   float loss = log_sum + (pair.x - logit);
@@ -52,7 +75,7 @@ __device__ inline float loss_of(const Aim& aim, float2 pair, float logit, float 
     loss = (1.f - how.smoothing) * loss + how.smoothing * spread;
   }
   if (Z) loss += how.z * (pair.x + log_sum) * (pair.x + log_sum);
-  return loss;
+  return loss + 0.f;
 }
 
 // A gradient is exp(x - maximum) * factor - share, and less by `hit` at the target; `scale` is what comes from outside.
@@ -94,3 +117,13 @@ __device__ inline void start_next() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+
+#ifdef SCALED
+// The factor of a mean, from the kernel before this one: asked for while the row is on its way, since at the end a look
+// at it would cost 2 % of the bandwidth in rows of 262144.
+__device__ inline float scale_of(const float2* gkept, Index rows) {
+  if (!SCALED) return 1.f;
+  wait_for_previous();
+  return gkept[rows].x;
+}
+#endif

@@ -3,8 +3,6 @@
 
 #include "loss.cuh"
 
-using Loss = LOSS;
-
 extern "C" __global__ void __launch_bounds__(THREADS * ROWS)
 rows_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept, Scalar* gdx, Index rows,
              Index length, Index pitch, Index run, Index jump, Index ignored, Index smoothing, Index z) {
@@ -20,6 +18,8 @@ rows_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept
   for (int i = 0; i < ITEMS; ++i) {
     if (span.touches(i)) r_x[i].load(gx + span.first(i));
   }
+  start_next();
+  const float scale = scale_of(gkept, rows);
   const float logit = SMOOTH || at.thread == 0 ? aim.logit(gx) : 0.f;
   float r_e[ITEMS][VEC];
   float2 part = {-INF, 0.f};
@@ -28,10 +28,8 @@ rows_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept
   for (int i = 0; i < ITEMS; ++i) {
     span.read(i, r_x[i], -INF, r_e[i]);
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-      part.x = fmaxf(part.x, r_e[i][j]);
-      if (SMOOTH && span.holds(i, j)) over += r_e[i][j] - pivot_of(logit);
-    }
+    for (int j = 0; j < VEC; ++j) part.x = fmaxf(part.x, r_e[i][j]);
+    if (SMOOTH) add_over(over, span, i, r_e[i], pivot_of(logit));
   }
   // Exponentials are taken once, against the thread's own maximum, and scaled to the row's when that is known.
   const float mine = part.x, own = finite(mine);
@@ -47,8 +45,6 @@ rows_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept
     if (gkept) gkept[row] = part;
   }
   if (!GRADIENT || row >= rows) return;
-  if (SCALED) wait_for_previous();
-  const float scale = SCALED ? reinterpret_cast<const float*>(gkept)[2 * rows] : 1.f;
   Gradient gradient(aim, part, scale, length, how);
   gradient.factor *= exp_below(mine, finite(part.x));
   gdx += row * length;

@@ -4,8 +4,6 @@
 
 #include "loss.cuh"
 
-using Loss = LOSS;
-
 extern __shared__ Chunk s_held[];
 
 // The first half of a thread's vectors is worked on while the second is on its way.
@@ -29,6 +27,8 @@ staged_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gke
     if (i == HALF - 1) Chunk::commit_copies();
   }
   Chunk::commit_copies();
+  start_next();
+  const float scale = scale_of(gkept, rows);
   const float logit = SMOOTH || position == 0 ? aim.logit(gx) : 0.f;
   float2 part = {-INF, 0.f};
   float over = 0.f;
@@ -39,10 +39,7 @@ staged_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gke
     if (i == HALF) Chunk::wait_copies<0>();
     span.read(i, s_x[i * THREADS], -INF, values);
     take(part, values);
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-      if (SMOOTH && span.holds(i, j)) over += values[j] - pivot_of(logit);
-    }
+    if (SMOOTH) add_over(over, span, i, values, pivot_of(logit));
   }
   part = over_row(at, part);
   if (SMOOTH) {
@@ -55,16 +52,15 @@ staged_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gke
     gloss[row] = narrow<Loss>(loss_of(aim, part, logit, over, length, how));
     gkept[row] = part;
   }
-  if (SCALED) wait_for_previous();
-  const float scale = SCALED ? reinterpret_cast<const float*>(gkept)[2 * rows] : 1.f;
   const Gradient gradient(aim, part, scale, length, how);
   const float max = finite(part.x);
   const Span whole(gdx, position, THREADS * CLUSTER, length);
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    span.read(i, s_x[i * THREADS], -INF, values);
+    // What an ignored row has here was never copied.
+    const Chunk chunk = s_x[i * THREADS];
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) values[j] = exp_below(values[j], max);
+    for (int j = 0; j < VEC; ++j) values[j] = aim.counts ? exp_below(chunk[j], max) : 0.f;
     gradient.apply(values, aim.target, whole.first(i));
     whole.write(i, gdx, values);
   }

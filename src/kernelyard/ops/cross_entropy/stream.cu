@@ -3,12 +3,36 @@
 
 #include "loss.cuh"
 
-using Loss = LOSS;
-
 struct Part {
   float2 pair;
   float over, unused;
 };
+
+// Takes this thread's vectors of one tile; where it is WHOLE, nothing of it lies outside the row.
+template <bool WHOLE>
+__device__ void take_tile(const Scalar* gx, const Span& span, float pivot, float2& part, float& over) {
+  Chunk r_x[ITEMS];
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    if (WHOLE || span.touches(i)) r_x[i].load(gx + span.first(i));
+  }
+  float values[ITEMS * VEC];
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    float(&own)[VEC] = *reinterpret_cast<float(*)[VEC]>(values + i * VEC);
+    if (!WHOLE) {
+      span.read(i, r_x[i], -INF, own);
+      if (SMOOTH) add_over(over, span, i, own, pivot);
+      continue;
+    }
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) {
+      own[j] = r_x[i][j];
+      if (SMOOTH) over += own[j] - pivot;
+    }
+  }
+  take(part, values);
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 stream_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept, Part* gparts, Index rows,
@@ -22,24 +46,16 @@ stream_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gke
   const float logit = SMOOTH || at.thread == 0 ? aim.logit(gx) : 0.f;
   float2 part = {-INF, 0.f};
   float over = 0.f;
+  start_next();
 #pragma unroll 1
   for (Index tile = chunk * tiles; tile < (chunk + 1) * tiles; ++tile) {
     const Span span(gx, tile * ITEMS * THREADS + at.thread, THREADS, aim.counts ? length : 0);
-    Chunk r_x[ITEMS];
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      if (span.touches(i)) r_x[i].load(gx + span.first(i));
+    const Offset begin = span.first(0) - at.thread * VEC;
+    if (begin >= 0 && begin + ITEMS * THREADS * VEC <= span.n) {
+      take_tile<true>(gx, span, pivot_of(logit), part, over);
+    } else {
+      take_tile<false>(gx, span, pivot_of(logit), part, over);
     }
-    float values[ITEMS * VEC];
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      span.read(i, r_x[i], -INF, *reinterpret_cast<float(*)[VEC]>(values + i * VEC));
-#pragma unroll
-      for (int j = 0; j < VEC; ++j) {
-        if (SMOOTH && span.holds(i, j)) over += values[i * VEC + j] - pivot_of(logit);
-      }
-    }
-    take(part, values);
   }
   part = over_row(at, part);
   if (SMOOTH) over = at.total(over);
