@@ -6,7 +6,29 @@ import torch
 
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.norms.shapes import check_parameters, count_of
+from kernelyard.kernels.prepared import Layout, Prepared, inference
 from kernelyard.ops.dispatch import implementation
+
+prepared = Prepared()
+
+
+def layout(
+    input: torch.Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    dim: int,
+) -> Layout:
+    """All that decides whether a call is right and the CUDA backend takes it."""
+    return (
+        *(input.shape, input.dtype, input.get_device()),
+        (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape),
+        None if weight is None else (weight.shape, weight.dtype),
+        None if bias is None else (bias.shape, bias.dtype),
+        eps,
+        dim,
+    )
 
 
 def layer_norm(
@@ -34,6 +56,10 @@ def layer_norm(
     Raises IndexError for a dim that the input does not have; UsageError for a `normalized_shape` that does not end
     there, a weight or bias of another shape, an unknown backend or one that does not take the input.
     """
+    if backend is None and prepared and inference(input, weight, bias):
+        run = prepared.get(layout(input, normalized_shape, weight, bias, eps, dim))
+        if run is not None:
+            return run(input, weight, bias)
     count = count_of(input, normalized_shape, dim)
     check_parameters(input, count, dim, weight=weight, bias=bias)
     arguments = (weight, bias, eps, count, dim)

@@ -6,7 +6,31 @@ import torch
 
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.norms.shapes import check_casting, check_parameters, count_of, default_eps
+from kernelyard.kernels.prepared import Layout, Prepared, inference
 from kernelyard.ops.dispatch import implementation
+
+prepared = Prepared()
+
+
+def layout(
+    input: torch.Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: torch.Tensor | None,
+    eps: float | None,
+    offset: float,
+    casting: str,
+    dim: int,
+) -> Layout:
+    """All that decides whether a call is right and the CUDA backend takes it."""
+    return (
+        *(input.shape, input.dtype, input.get_device()),
+        (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape),
+        None if weight is None else (weight.shape, weight.dtype),
+        default_eps(input) if eps is None else eps,
+        offset,
+        casting,
+        dim,
+    )
 
 
 def rms_norm(
@@ -39,6 +63,10 @@ def rms_norm(
     Raises IndexError for a dim that the input does not have; UsageError for a `normalized_shape` that does not end
     there, a weight of another shape, an unknown casting or backend, or a backend that does not take the input.
     """
+    if backend is None and prepared and inference(input, weight):
+        run = prepared.get(layout(input, normalized_shape, weight, eps, offset, casting, dim))
+        if run is not None:
+            return run(input, weight)
     count = count_of(input, normalized_shape, dim)
     check_parameters(input, count, dim, weight=weight)
     check_casting(casting)
