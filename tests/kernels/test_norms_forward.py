@@ -102,7 +102,8 @@ def _prove(
 @pytest.mark.parametrize(("kernel", "shape", "dim", "count"), CASES)
 def test_normalise(kernel: str, shape: tuple[int, ...], dim: int, count: int, dtype: torch.dtype) -> None:
     if dtype is torch.float32 and dim == -1 and shape[-1] > 10_000:
-        shape = (shape[0], shape[1] // 2 + 1)
+        # As many bytes, odd, and no more 16-byte vectors than the even row has, wherever the row starts.
+        shape = (shape[0], shape[1] // 2 - 5)
     x = torch.randn(shape, device="cuda").to(dtype)
     where: dict[str, Any] = {"count": count, "dim": dim}
     weight, bias = _parameters(x, dtype, count, dim)

@@ -141,6 +141,8 @@ class Launcher:
         return count
 
     def _as_function(self) -> int:
+        # A thread of autograd may not have used its device yet, and the driver answers only in a bound context.
+        Device(self.device.index).set_current()
         status, function = driver.cuKernelGetFunction(driver.CUkernel(self.function))
         _require(status, "cuKernelGetFunction")
         return int(function)
