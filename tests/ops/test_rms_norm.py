@@ -55,7 +55,7 @@ def _t5(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         (_t5, {"casting": "t5"}, torch.float32, torch.bfloat16),
         (_t5, {"casting": "t5"}, torch.bfloat16, torch.float32),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_a_casting_rounds_where_the_model_does(
     model: object, options: dict[str, object], x_dtype: torch.dtype, weight_dtype: torch.dtype, device: torch.device
