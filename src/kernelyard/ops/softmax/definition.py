@@ -61,14 +61,27 @@ def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
 
 
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
-    """Row lengths at a constant size: 512 MiB on a GPU, 2^16 elements on a CPU."""
+    """Row lengths at a constant size: 512 MiB on a GPU, 2^16 elements on a CPU.
+
+    On a GPU also 16 rows of 4 million, which no multiprocessor holds, and small inputs, where the host's time counts.
+    """
     lengths: tuple[int, ...] = (64, 256, 1024, 4096)
     elements = 2**16
     if device_type != "cpu":
         elements = 2**28 if DTYPES[dtype].itemsize == 2 else 2**27
         lengths = (1024, 4096, 16384, 65536, 262144)
     points = tuple((n, Workload.of(elements // n, n, dtype=dtype)) for n in lengths)
-    return (Sweep(x_name="N", x_label="row length", points=points),)
+    main = Sweep(x_name="N", x_label="row length", points=points)
+    if device_type == "cpu":
+        return (main,)
+    forward = (Mode.FORWARD,)
+    few = ((16, Workload.of(16, 2**22, dtype=dtype)),)
+    small = tuple((m, Workload.of(m, 4096, dtype=dtype)) for m in (1, 8, 64, 512))
+    return (
+        main,
+        Sweep(x_name="rows", x_label="rows of 4194304", points=few, modes=forward),
+        Sweep(x_name="M", x_label="rows of 4096", points=small, modes=forward, host=True),
+    )
 
 
 def ladder(device_type: str) -> Workload:
