@@ -12,6 +12,7 @@ import torch
 
 from kernelyard.kernels.layout import Rows
 from kernelyard.kernels.nvrtc import Defines
+from kernelyard.kernels.powers import power_above
 
 VECTOR = 16
 """Bytes of the widest load; a row's elements before and after the aligned ones are masked."""
@@ -222,7 +223,7 @@ def rows(limits: Limits, device: torch.device, size: int, length: int, fit: Fit)
     """The plan for rows of `length` elements of `size` bytes: the fewest threads whose registers hold a row."""
     vectors = -(-(length + (fit.vec - 1 if fit.shifted else 0)) // fit.vec)
     items = max(1, limits.registers // (fit.vec * size)) if fit.vec > 1 else 16
-    threads = min(32, _power_above(_least_threads(vectors, fit)))
+    threads = min(32, power_above(_least_threads(vectors, fit)))
     while vectors > threads * items and threads < limits.threads:
         threads *= 2
     if vectors <= threads * items:
@@ -254,7 +255,7 @@ def _least_threads(vectors: int, fit: Fit) -> int:
 
 
 def _staged(stage: Stage, vectors: int, fit: Fit) -> StagedPlan:
-    cluster = min(LARGEST_CLUSTER, _power_above(-(-vectors * VECTOR // stage.bytes)))
+    cluster = min(LARGEST_CLUSTER, power_above(-(-vectors * VECTOR // stage.bytes)))
     items = -(-vectors // (stage.threads * cluster))
     return StagedPlan(fit, stage.threads, 1, items, cluster, stage.dy_in_registers)
 
@@ -287,13 +288,13 @@ def columns(limits: Limits, outer: int, length: int, inner: int, size: int, alig
     while inner % vec or alignment % (vec * size):
         vec //= 2
     most = 8 if vec > 1 else 16
-    wide = _power_above(-(-inner // vec))
+    wide = power_above(-(-inner // vec))
     for line, threads in _COLUMN_SHAPES:
         across = max(1, min(32, wide, line // (vec * size)))
         along = threads // across
         # 1024 threads have 64 registers each: too few for two inputs, or for eight columns of 16 bits.
         if length <= along * most and (threads <= 512 or (limits.inputs == 1 and vec <= 4)):
-            along = min(along, max(32 // across, _power_above(-(-length // most))))
+            along = min(along, max(32 // across, power_above(-(-length // most))))
             return ColumnPlan(vec, across, along, -(-length // along))
     across = max(1, min(32, wide, 64 // (vec * size)))
     along, items = 512 // across, most // 2
@@ -302,7 +303,3 @@ def columns(limits: Limits, outer: int, length: int, inner: int, size: int, alig
     tiles = max(4, steps * outer * -(-inner // (across * vec)) // 1024, -(-steps // 65535))
     chunks = max(2, -(-steps // tiles))
     return ColumnPlan(vec, across, along, items, chunks, -(-steps // chunks))
-
-
-def _power_above(value: int) -> int:
-    return 1 << max(0, value - 1).bit_length()

@@ -5,6 +5,7 @@ from functools import cache
 from typing import NamedTuple
 
 from kernelyard.kernels.nvrtc import Defines
+from kernelyard.kernels.powers import power_above
 
 VECTOR = 16
 """Bytes of the widest load."""
@@ -126,7 +127,7 @@ class FinishPlan:
 @cache
 def finish(parts: int) -> FinishPlan:
     """The plan for the sum of `parts` rows: a thread adds up about 8, and a CTA has 256 threads or more."""
-    along = min(32, _power_above(-(-parts // 8)))
+    along = min(32, power_above(-(-parts // 8)))
     return FinishPlan(max(32, 256 // along), along)
 
 
@@ -165,7 +166,7 @@ def pipeline(length: int, vec: int, streams: Streams, packed: bool) -> RowsPlan 
     (N = 1024 in bf16: 132 CTAs 94 %, 525 CTAs 92). Two stages suffice for whole rows; a third cost up to 0.9 %.
     """
     if length <= 8192:
-        threads = _power_above(-(-length // 16))
+        threads = power_above(-(-length // 16))
         teams = 512 // max(32, threads)
         whole = rows(length, vec, streams, threads=threads, teams=teams, stages=2, packed=packed or threads >= 32)
         if whole and whole.stages > 1:
@@ -173,7 +174,7 @@ def pipeline(length: int, vec: int, streams: Streams, packed: bool) -> RowsPlan 
     if length > 32 * 512 * LARGEST_CLUSTER:
         return None
     columns = 16 if length <= 131072 else 32
-    cluster = max(2, _power_above(-(-length // (columns * 512))))
+    cluster = max(2, power_above(-(-length // (columns * 512))))
     if columns == 32:
         # 88 to 91 %; whole rows to a slot 85 in bf16, and in fp32 no two of them fit.
         chunks, stages = min(8, columns // vec), 12
@@ -194,7 +195,7 @@ def pipeline(length: int, vec: int, streams: Streams, packed: bool) -> RowsPlan 
 @cache
 def split_rows(rows: int, length: int, vec: int, processors: int) -> SplitPlan:
     """The plan for rows of `length` elements, `vec` of which are loaded at once."""
-    threads = min(256, max(32, _power_above(-(-length // vec))))
+    threads = min(256, max(32, power_above(-(-length // vec))))
     tiles = -(-length // (threads * vec))
     # About 8 CTAs to a processor in both kernels; no more chunks than tiles, of which each thread takes 4 or more.
     chunks = max(1, min(-(-tiles // 4), -(-8 * processors // rows)))
@@ -213,7 +214,3 @@ def split_columns(outer: int, length: int, inner: int, vec: int, processors: int
 
 def _multiple(value: int, of: int) -> int:
     return -(-value // of) * of
-
-
-def _power_above(value: int) -> int:
-    return 1 << max(0, value - 1).bit_length()

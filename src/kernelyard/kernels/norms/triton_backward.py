@@ -21,11 +21,11 @@ from kernelyard.kernels.norms.triton_settings import (
     Walk,
     backward_walk,
     long_groups,
-    power_above,
     processors,
     split_blocks,
 )
 from kernelyard.kernels.norms.triton_tiles import along_line, bound, factor, on, place
+from kernelyard.kernels.powers import power_above
 
 # g enters its row's mean rounded, so it must be rounded where the mean is taken off: fused into that subtraction, a
 # row of one element got 1e-5 for a gradient of 0.

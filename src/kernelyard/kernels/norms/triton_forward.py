@@ -20,10 +20,10 @@ from kernelyard.kernels.norms.triton_settings import (
     Blocks,
     forward_blocks,
     loop_blocks,
-    power_above,
     split_blocks,
 )
 from kernelyard.kernels.norms.triton_tiles import along_line, bound, factor, merge, on, place, rounded, take
+from kernelyard.kernels.powers import power_above
 
 
 @triton.jit

@@ -7,6 +7,7 @@ import torch
 
 from kernelyard.core.interpreter import interpreting
 from kernelyard.kernels.layout import Rows
+from kernelyard.kernels.powers import power_above
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,6 @@ class Settings:
 
 
 SETTINGS = Settings()
-
-
-def power_above(value: int) -> int:
-    """The least power of two that is at least `value`."""
-    return 1 << max(0, value - 1).bit_length()
 
 
 @dataclass(frozen=True)

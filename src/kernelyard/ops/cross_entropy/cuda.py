@@ -10,6 +10,7 @@ import torch
 from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR, RowPlan, StagedPlan
+from kernelyard.kernels.powers import power_above
 from kernelyard.kernels.support import cuda_refusal, dtype_refusal
 from kernelyard.ops.cross_entropy import cuda_plans as plans
 from kernelyard.ops.cross_entropy.cuda_plans import StreamPlan
@@ -87,7 +88,7 @@ class Builder:
     def small(self) -> Bound:
         """x, target, loss, kept."""
         plan = plans.small(self.size, plans.fit_alone(self.size, self.view, self.start))
-        cluster = min(plans.LARGEST_CLUSTER, plans.power_above(self.view.rows))
+        cluster = min(plans.LARGEST_CLUSTER, power_above(self.view.rows))
         macros = tuple((name, cluster if name == "CLUSTER" else value) for name, value in plan.macros)
         launcher = self.launcher("small", "small_forward", macros, plan.threads, cluster=cluster)
         return launcher.bind(1, 4, *self.sizes, int(self.mean))

@@ -118,10 +118,5 @@ def _steps(view: Rows, fit: Fit, threads: int, items: int) -> int:
     return -(-vectors // (threads * items))
 
 
-def power_above(value: int) -> int:
-    """The least power of two that is at least `value`."""
-    return 1 << max(0, value - 1).bit_length()
-
-
 def _sms(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count

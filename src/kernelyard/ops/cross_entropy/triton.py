@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 
 from kernelyard.kernels.counters import launches
+from kernelyard.kernels.powers import power_above
 from kernelyard.kernels.support import dtype_refusal, triton_refusal
 from kernelyard.ops.cross_entropy.derivative import registered
 from kernelyard.ops.cross_entropy.rows import rows_of
@@ -13,7 +14,6 @@ from kernelyard.ops.cross_entropy.triton_settings import (
     SETTINGS,
     gradient_blocks,
     loop_blocks,
-    power_above,
     row_blocks,
     total_blocks,
 )

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from kernelyard.kernels.powers import power_above
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -27,11 +29,6 @@ class Settings:
 
 
 SETTINGS = Settings()
-
-
-def power_above(value: int) -> int:
-    """The least power of two that is at least `value`."""
-    return 1 << max(0, value - 1).bit_length()
 
 
 def row_blocks(n: int, size: int, gradient: bool) -> tuple[dict[str, int], int] | None:

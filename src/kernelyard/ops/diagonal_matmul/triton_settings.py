@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from kernelyard.kernels.powers import power_above
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -17,6 +19,5 @@ SETTINGS = Settings()
 
 def blocks(length: int) -> tuple[int, int, int]:
     """Rows of a program, elements of a row it takes, and programs of a row, for rows of `length` elements."""
-    above = 1 << max(0, length - 1).bit_length()
-    across = min(above, SETTINGS.block)
+    across = min(power_above(length), SETTINGS.block)
     return SETTINGS.block // across, across, -(-length // across)

@@ -6,9 +6,10 @@ import triton.language as tl
 
 from kernelyard.kernels.counters import launches
 from kernelyard.kernels.layout import along
+from kernelyard.kernels.powers import power_above
 from kernelyard.kernels.support import dtype_refusal, triton_refusal
 from kernelyard.ops.fused_linear_rowsum.derivative import empty_gradients, registered
-from kernelyard.ops.fused_linear_rowsum.triton_settings import SETTINGS, power_above, shares
+from kernelyard.ops.fused_linear_rowsum.triton_settings import SETTINGS, shares
 
 # Loop bounds are constants, because the interpreter of Triton 3.6 cannot read one from an argument under NumPy 2.4.
 # What all columns share - the sum of bias, the sum of dy - is one number that may cancel, so it is added up in float64;
