@@ -10,8 +10,8 @@ import kernelyard.kernels.norms.forward as norms
 from kernelyard.core.workload import DTYPES
 from kernelyard.kernels import nvrtc, plans
 from kernelyard.kernels.counters import launched
-from kernelyard.kernels.lines import TYPES
 from kernelyard.kernels.norms.shapes import broadcast, span
+from kernelyard.kernels.support import TYPES
 
 FOLDER = Path(norms.__file__).parent
 ROUNDING = {"torch.float32": 2**-24, "torch.bfloat16": 2**-9, "torch.float16": 2**-12}

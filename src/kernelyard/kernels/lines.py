@@ -16,9 +16,7 @@ from kernelyard.kernels import plans
 from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import Rows
 from kernelyard.kernels.nvrtc import Defines
-
-TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
-"""Names of the dtypes in the headers."""
+from kernelyard.kernels.support import TYPES
 
 Launch = Callable[..., None]
 

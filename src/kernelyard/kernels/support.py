@@ -5,13 +5,14 @@ import torch
 from kernelyard.core.interpreter import interpreting
 from kernelyard.core.workload import dtype_name
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
+"""The dtypes that kernels take, with their names in the CUDA headers."""
 
 
 def dtype_refusal(*tensors: torch.Tensor | None) -> str | None:
     """Why a kernel does not take one of the tensors' dtypes, or None."""
     for tensor in tensors:
-        if tensor is not None and tensor.dtype not in DTYPES:
+        if tensor is not None and tensor.dtype not in TYPES:
             return f"takes float32, bfloat16 and float16, not {dtype_name(tensor.dtype)}"
     return None
 

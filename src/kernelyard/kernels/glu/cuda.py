@@ -10,6 +10,7 @@ from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
 from kernelyard.kernels.plans import VECTOR
 from kernelyard.kernels.prepared import Prepared, allocator
+from kernelyard.kernels.support import TYPES
 
 THREADS = 256
 BYTES = 16
@@ -17,7 +18,6 @@ BYTES = 16
 128 to 1024 threads, plain or streaming accesses are within 1 % (101.4 % of the copy forward, 100.3 backward, at 2^28
 bf16 elements); only loads that bypass L1 (L1::no_allocate) lose, 3 %."""
 
-_TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
 _STRUCTS = {"silu": "Silu", "none": "Gelu", "tanh": "GeluTanh"}
 _OPERATORS = {"silu": "swiglu", "none": "geglu", "tanh": "geglu"}
 _backwards = Prepared()
@@ -106,7 +106,7 @@ def _bind(direction: str, activation: str, *tensors: torch.Tensor) -> Callable[.
         Path(__file__).with_name("glu.cu"),
         f"glu_{direction}",
         (
-            ("TYPE", _TYPES[like.dtype]),
+            ("TYPE", TYPES[like.dtype]),
             ("VEC", vec),
             ("ACROSS", across),
             ("ROWS", held),

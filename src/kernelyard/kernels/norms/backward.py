@@ -18,9 +18,9 @@ from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.layout import along
 from kernelyard.kernels.norms import backward_plans as plans
 from kernelyard.kernels.nvrtc import Defines
+from kernelyard.kernels.support import TYPES
 
 _FOLDER = Path(__file__).parent
-_TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
 
 _COLUMNS = column_plans.Limits("backward", 2, ())
 
@@ -65,10 +65,10 @@ class _Case(NamedTuple):
         elif self.casting == "t5" and self.weight is not None:
             rounded = self.weight
         return (
-            ("TYPE", _TYPES[self.x]),
-            ("DY", _TYPES[self.dy]),
-            ("WEIGHT", _TYPES[self.parameter]),
-            ("ROUNDED", _TYPES[rounded]),
+            ("TYPE", TYPES[self.x]),
+            ("DY", TYPES[self.dy]),
+            ("WEIGHT", TYPES[self.parameter]),
+            ("ROUNDED", TYPES[rounded]),
             ("CENTRED", int(self.centred)),
             ("HAS_WEIGHT", int(self.weight is not None)),
             ("HAS_BIAS", int(self.bias)),
@@ -297,7 +297,7 @@ def _finish(case: _Case, parts: int) -> Callable[[int, list[int]], None]:
         "norms_cuda.finish_backward",
         _FOLDER / "backward_finish.cu",
         "backward_finish",
-        (("TYPE", _TYPES[case.parameter]), *plan.macros),
+        (("TYPE", TYPES[case.parameter]), *plan.macros),
         device=case.device,
         threads=plan.across * plan.along,
         overlapping=torch.cuda.get_device_capability(case.device)[0] >= 9,

@@ -11,10 +11,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kernelyard.kernels.lines import TYPES, Family, bits
+from kernelyard.kernels.lines import Family, bits
 from kernelyard.kernels.norms.shapes import lines, result_dtype, view
 from kernelyard.kernels.plans import VECTOR, Limits, Stage
 from kernelyard.kernels.prepared import Prepared, allocator
+from kernelyard.kernels.support import TYPES
 
 _ONE = Limits("forward", 1, (Stage(512, 64 << 10),))
 _TWO = Limits("forward", 2, (Stage(256, 32 << 10), Stage(512, 64 << 10)))

@@ -11,14 +11,13 @@ from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR, RowPlan, StagedPlan
 from kernelyard.kernels.powers import power_above
-from kernelyard.kernels.support import cuda_refusal, dtype_refusal
+from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
 from kernelyard.ops.cross_entropy import cuda_plans as plans
 from kernelyard.ops.cross_entropy.cuda_plans import StreamPlan
 from kernelyard.ops.cross_entropy.derivative import registered
 from kernelyard.ops.cross_entropy.rows import rows_of
 from kernelyard.ops.cross_entropy.targets import target_refusal
 
-_TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
 _TARGETS = {torch.int64: "Index", torch.int32: "int"}
 
 Outputs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -55,7 +54,7 @@ class Builder:
         self.reduced, self.mean = call.reduction != "none", call.reduction == "mean"
         self.sizes = (*self.view[:-1], call.ignore_index, _bits(call.label_smoothing), _bits(call.z_loss))
         self.macros: Defines = (
-            ("TYPE", _TYPES[call.dtype]),
+            ("TYPE", TYPES[call.dtype]),
             ("TARGET", _TARGETS[call.target]),
             ("REDUCED", int(self.reduced)),
             ("SMOOTH", int(call.label_smoothing != 0)),

@@ -12,11 +12,10 @@ from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR, Limits
-from kernelyard.kernels.support import cuda_refusal, dtype_refusal
+from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
 from kernelyard.ops.diagonal_matmul.derivative import registered
 
 _SOURCE = Path(__file__).with_name("rows.cu")
-_TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
 _LIMITS = {name: Limits(name, inputs, ()) for name, inputs in (("forward", 1), ("backward", 2))}
 _SINGLES = 16
 """Elements of a thread where no vector fits, as `plans.rows` has them."""
@@ -130,7 +129,7 @@ def _launcher(kernel: str, cut: Cut, dtype: torch.dtype, factor: torch.dtype, de
         f"diagonal_matmul_cuda.{kernel}",
         _SOURCE,
         kernel,
-        (("TYPE", _TYPES[dtype]), ("FACTOR", _TYPES[factor]), *cut.macros(threads)),
+        (("TYPE", TYPES[dtype]), ("FACTOR", TYPES[factor]), *cut.macros(threads)),
         device=device,
         threads=threads * cut.plan.rows,
         overlapping=finishing,

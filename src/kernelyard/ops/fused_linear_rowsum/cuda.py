@@ -8,12 +8,11 @@ import torch
 
 from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
-from kernelyard.kernels.support import cuda_refusal, dtype_refusal
+from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
 from kernelyard.ops.fused_linear_rowsum.derivative import empty_gradients, registered
 from kernelyard.ops.fused_linear_rowsum.plan import BACKWARD, FINISHERS, FORWARD, VECTOR, Limits, Plan, plan, vector
 
 _SOURCE = Path(__file__).with_name("strips.cu")
-_TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
 _WARP = 32
 _LAYOUTS = 4096
 """Launches that are remembered: a program whose shapes never repeat does not grow."""
@@ -133,7 +132,7 @@ def _plan(limits: Limits, device: torch.device, width: int, vec: int) -> Plan:
 def _launcher(kernel: str, device: torch.device, dtypes: tuple[torch.dtype, ...], chosen: Plan) -> Launcher:
     """`dtypes` are those of x, weight and bias."""
     finishing = kernel == "strips_finish"
-    types = tuple(zip(("TYPE", "WEIGHT", "BIAS"), (_TYPES[dtype] for dtype in dtypes), strict=True))
+    types = tuple(zip(("TYPE", "WEIGHT", "BIAS"), (TYPES[dtype] for dtype in dtypes), strict=True))
     return Launcher(
         f"fused_linear_rowsum_cuda.{kernel}",
         _SOURCE,

@@ -7,7 +7,7 @@ import torch
 from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.plans import VECTOR
 from kernelyard.kernels.prepared import Prepared
-from kernelyard.kernels.support import cuda_refusal
+from kernelyard.kernels.support import TYPES, cuda_refusal
 from kernelyard.ops.rope.derivative import registered
 from kernelyard.ops.rope.layout import by_token, readable, refusal_of_dtypes, tables
 from kernelyard.ops.rope.plan import plan
@@ -15,7 +15,6 @@ from kernelyard.ops.rope.plan import plan
 WIDEST = 2048
 """Largest head: 1024 threads of one pair each."""
 
-_TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"}
 _prepared = Prepared()
 
 
@@ -96,8 +95,8 @@ def _bind(
         Path(__file__).with_name("rope.cu"),
         f"rope_{direction}",
         (
-            ("TYPE", _TYPES[x.dtype]),
-            ("TABLE", _TYPES[cos.dtype]),
+            ("TYPE", TYPES[x.dtype]),
+            ("TABLE", TYPES[cos.dtype]),
             ("WIDTH", width),
             ("ROTATED", cos.shape[-1]),
             ("INTERLEAVED", int(interleaved)),
