@@ -82,7 +82,7 @@ class Sweep:
     x_label: str
     points: tuple[tuple[int, Workload], ...]
     modes: tuple[Mode, ...] = tuple(Mode)
-    """The modes that are timed."""
+    """The modes that are timed; of a host sweep, forward alone."""
     host: bool = False
     """Small sizes, at which the host's time per call is what counts: measured in place of the device's."""
 

@@ -6,10 +6,9 @@ import torch
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Sweep
-from kernelyard.core.workload import DTYPES, Mode, Workload
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.ops.cases import Cases, elements, of_mode, small
 from kernelyard.ops.inputs import generator_of, laid_out
-
-Cases = tuple[tuple[tuple[int, ...], dict[str, Any]], ...]
 
 
 def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
@@ -43,15 +42,7 @@ def cost(workload: Workload, mode: Mode, forward_operations: int, backward_opera
     inputs = 2 * whole // repeated
     forward = Cost(inputs, whole, forward_operations * elements)
     backward = Cost(whole + inputs, 2 * whole, backward_operations * elements)
-    if mode is Mode.FORWARD:
-        return forward
-    if mode is Mode.BACKWARD:
-        return backward
-    return Cost(
-        forward.read_bytes + backward.read_bytes,
-        forward.write_bytes + backward.write_bytes,
-        forward.operations + backward.operations,
-    )
+    return of_mode(forward, backward, mode)
 
 
 def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
@@ -66,18 +57,14 @@ def sweeps(dtype: str, device_type: str, **options: Any) -> tuple[Sweep, ...]:
 
     On a GPU 2^28 elements of 16 bits, 2^27 of 32: 1.6 GB forward and 2.7 GB backward. On a CPU 2^16.
     """
-    lengths: tuple[int, ...] = (64, 256, 1024, 4096)
-    elements = 2**16
-    if device_type != "cpu":
-        elements = 2**28 if DTYPES[dtype].itemsize == 2 else 2**27
-        lengths = (1024, 4096, 16384, 65536)
-    apart = tuple((n, Workload.of(elements // n, n, dtype=dtype, **options)) for n in lengths)
-    packed = tuple((n, Workload.of(elements // n, 2 * n, dtype=dtype, packed=True, **options)) for n in lengths)
-    few = tuple((m, Workload.of(m, 4096, dtype=dtype, **options)) for m in (1, 8, 64, 512))
+    lengths = (64, 256, 1024, 4096) if device_type == "cpu" else (1024, 4096, 16384, 65536)
+    whole = elements(dtype, device_type)
+    apart = tuple((n, Workload.of(whole // n, n, dtype=dtype, **options)) for n in lengths)
+    packed = tuple((n, Workload.of(whole // n, 2 * n, dtype=dtype, packed=True, **options)) for n in lengths)
     return (
         Sweep(x_name="N", x_label="columns of the result", points=apart),
         Sweep(x_name="N", x_label="columns of the result", points=packed),
-        Sweep(x_name="M", x_label="rows of 4096", points=few, host=True),
+        small(dtype, **options),
     )
 
 
@@ -126,11 +113,3 @@ ON_A_GPU: Cases = (
     ((129, 4000), {"layout": "sliced"}),
     ((1000, 1100), {"layout": "transposed"}),
 )
-
-
-def grid(every_dtype: Cases, once: Cases = ()) -> tuple[Workload, ...]:
-    """The first cases in each dtype, the others in float32."""
-    return tuple(
-        [Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype]
-        + [Workload.of(*shape, **options) for shape, options in once]
-    )

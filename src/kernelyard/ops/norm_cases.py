@@ -1,15 +1,12 @@
-"""What the norms' definitions share: parameters from a seed, the bytes of both passes, the sweeps of `bench`."""
-
-from typing import Any
+"""What the norms' definitions share: values and parameters from a seed, the bytes of both passes."""
 
 import torch
 
 from kernelyard.core.errors import UsageError
-from kernelyard.core.operator import Cost, Sweep
+from kernelyard.core.operator import Cost
 from kernelyard.core.workload import DTYPES, Mode, Workload
+from kernelyard.ops.cases import of_mode
 from kernelyard.ops.inputs import laid_out
-
-ROW_OF_MILLIONS = 4_194_304
 
 
 def values(workload: Workload, device: torch.device, generator: torch.Generator) -> torch.Tensor:
@@ -57,19 +54,6 @@ def norm_cost(workload: Workload, mode: Mode, *, parameters: int, statistics: in
     return of_mode(forward, backward, mode)
 
 
-def of_mode(forward: Cost, backward: Cost, mode: Mode) -> Cost:
-    """One of the two, or both together."""
-    if mode is Mode.FORWARD:
-        return forward
-    if mode is Mode.BACKWARD:
-        return backward
-    return Cost(
-        forward.read_bytes + backward.read_bytes,
-        forward.write_bytes + backward.write_bytes,
-        forward.operations + backward.operations,
-    )
-
-
 def workload_over_rows(name: str, shape: tuple[int, ...], dtype: str) -> Workload:
     """The norm `name` over the last dim of a shape; raises UsageError for one without dims or of a negative size."""
     if not shape or any(size < 0 for size in shape):
@@ -79,47 +63,7 @@ def workload_over_rows(name: str, shape: tuple[int, ...], dtype: str) -> Workloa
     return Workload.of(*shape, dtype=dtype)
 
 
-def by_length(dtype: str, device_type: str) -> Sweep:
-    """Row lengths at a constant size: 512 MiB on a GPU, 2^16 elements on a CPU."""
-    lengths: tuple[int, ...] = (64, 256, 1024, 4096)
-    elements = 2**16
-    if device_type != "cpu":
-        elements = 2**28 if DTYPES[dtype].itemsize == 2 else 2**27
-        lengths = (1024, 4096, 16384, 65536, 262144)
-    points = tuple((n, Workload.of(elements // n, n, dtype=dtype)) for n in lengths)
-    return Sweep(x_name="N", x_label="row length", points=points)
-
-
-def of_millions(dtype: str) -> Sweep:
-    """Rows that no multiprocessor holds, and too few of them to fill a chip one by one."""
-    points = ((16, Workload.of(16, ROW_OF_MILLIONS, dtype=dtype)),)
-    return Sweep(x_name="rows", x_label=f"rows of {ROW_OF_MILLIONS}", points=points, modes=(Mode.FORWARD,))
-
-
-def small(dtype: str) -> Sweep:
-    """Inference a few tokens at a time, where the host's time counts."""
-    points = tuple((m, Workload.of(m, 4096, dtype=dtype)) for m in (1, 8, 64, 512))
-    return Sweep(x_name="M", x_label="rows of 4096", points=points, modes=(Mode.FORWARD,), host=True)
-
-
 def normalized_shape(x: torch.Tensor, count: int, dim: int) -> torch.Size:
     """The sizes of the `count` dims of `x` that end at `dim`, which is how the public functions name them."""
     end = dim % x.ndim + 1
     return x.shape[end - count : end]
-
-
-Cases = tuple[tuple[tuple[int, ...], dict[str, Any]], ...]
-
-
-def grid(every_dtype: Cases, once: Cases = ()) -> tuple[Workload, ...]:
-    """Workloads of `every_dtype` in each dtype, then those of `once` in float32 unless they name another."""
-    return tuple(
-        [Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype]
-        + [Workload.of(*shape, **options) for shape, options in once]
-    )
-
-
-# Powers of two and their neighbours stand at the ends of every launch setting's range.
-_SHORT = (1024, 2047, 2048, 4096, 4099, 8192, 8200, 16384, 16385, 32768, 32771)
-_LONG = (65536, 65541, 131072, 131079, 200_003, 262144, 262145, 300_000)
-GPU_LENGTHS = _SHORT + _LONG

@@ -6,7 +6,8 @@ import torch
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
-from kernelyard.core.workload import DTYPES, Mode, Workload
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.ops.cases import Cases, by_length, grid, small
 from kernelyard.ops.cross_entropy.reference import cross_entropy
 from kernelyard.ops.inputs import generator_of, laid_out
 
@@ -83,18 +84,14 @@ def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
 
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """Classes at a constant size, 512 MiB on a GPU and 2^16 elements on a CPU; real vocabularies; few rows."""
+    classes = by_length(dtype, device_type, "classes")
     if device_type == "cpu":
-        points = tuple((n, Workload.of(2**16 // n, n, dtype=dtype)) for n in (64, 256, 1024, 4096))
-        return (Sweep(x_name="N", x_label="classes", points=points),)
-    elements = 2**28 if DTYPES[dtype].itemsize == 2 else 2**27
-    lengths = (1024, 4096, 16384, 65536, 262144)
-    constant = tuple((n, Workload.of(elements // n, n, dtype=dtype)) for n in lengths)
+        return (classes,)
     vocabularies = tuple((n, Workload.of(4096, n, dtype=dtype)) for n in VOCABULARIES)
-    few = tuple((m, Workload.of(m, 4096, dtype=dtype)) for m in (1, 8, 64, 512))
     return (
-        Sweep(x_name="N", x_label="classes", points=constant),
+        classes,
         Sweep(x_name="V", x_label="vocabulary, 4096 tokens", points=vocabularies, modes=(Mode.FORWARD, Mode.FULL)),
-        Sweep(x_name="M", x_label="rows of 4096", points=few, modes=(Mode.FORWARD,), host=True),
+        small(dtype),
     )
 
 
@@ -103,69 +100,57 @@ def ladder(device_type: str) -> Workload:
     return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(4096, 32000, dtype="bfloat16")
 
 
-_Cases = tuple[tuple[tuple[int, ...], dict[str, Any]], ...]
-
-
-def _grid() -> tuple[Workload, ...]:
-    every_dtype: _Cases = (
-        ((5, 33), {}),
-        ((3, 1000), {"reduction": "none"}),
-        ((7, 96), {"reduction": "sum", "label_smoothing": 0.1, "z_loss": 1e-3}),
-        ((9, 257), {"ignored": 0.4, "label_smoothing": 0.1}),
-        ((4, 1), {}),
-        ((2, 1025), {"reduction": "none", "z_loss": 1e-2, "ignored": 0.5}),
-        ((1, 4099), {"target": "int32"}),
-        ((6, 100), {"layout": "sliced"}),
-        ((4, 129), {"layout": "misaligned", "label_smoothing": 0.2}),
-        ((16, 67), {"scale": 64}),
-        ((4, 200), {"masked": True, "scale": 8, "shift": -1000}),
-    )
-    once: _Cases = (
-        ((13,), {}),
-        ((0, 16), {}),
-        ((0, 16), {"reduction": "sum"}),
-        ((0, 16), {"reduction": "none"}),
-        ((6, 40), {"ignored": 1.1}),
-        ((6, 40), {"ignored": 1.1, "reduction": "none"}),
-        ((6, 40), {"ignored": 0.3, "ignore_index": 7}),
-        ((2, 3, 50), {"reduction": "none"}),
-        ((2, 4, 40), {"layout": "shifted"}),
-        ((2, 2, 3, 40), {"layout": "shifted", "reduction": "sum"}),
-        ((5, 130), {"layout": "expanded"}),
-        ((40, 24), {"layout": "transposed"}),
-        ((4, 200), {"masked": True, "label_smoothing": 0.1}),
-        ((8, 300), {"scale": 8, "shift": 1000, "label_smoothing": 0.1, "z_loss": 1e-4}),
-        ((3, 50), {"scale": 1e30}),
-        ((3000, 3), {"ignored": 0.1}),
-    )
-    return tuple(
-        [Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype]
-        + [Workload.of(*shape, **options) for shape, options in once]
-    )
-
-
-def _gpu_grid() -> tuple[Workload, ...]:
-    # Powers of two and their neighbours stand at the ends of every launch setting's range.
-    lengths = [1024, 2047, 2048, 4096, 4099, 8192, 8200, 16384, 16385, 32768, 32771, 65536, 65541]
-    lengths += [131072, 200_003, 262145, 300_000, 524_288, 1_048_576, *VOCABULARIES]
-    every_dtype: _Cases = (
-        *[((5, n), {}) for n in lengths],
-        ((300, 8192), {"ignored": 0.2}),
-        ((200, 50257), {"reduction": "none", "ignored": 0.1, "label_smoothing": 0.1, "z_loss": 1e-4}),
-        ((3, 16384), {"layout": "misaligned"}),
-        ((3, 40_000), {"layout": "sliced", "label_smoothing": 0.1}),
-        ((3, 5, 32000), {"layout": "shifted"}),
-        ((3, 7, 4099), {"layout": "shifted", "reduction": "none"}),
-        ((7, 30_000), {"layout": "expanded"}),
-        ((2, 4_000_037), {"label_smoothing": 0.1, "z_loss": 1e-4}),
-        ((1_000_000, 3), {"ignored": 0.5}),
-        ((1_000_000, 16), {}),
-        ((300_000, 100), {"reduction": "none"}),
-        ((70_000, 1000), {"target": "int32", "label_smoothing": 0.1}),
-        ((4, 70_000), {"scale": 8, "shift": 1000, "label_smoothing": 0.1}),
-        ((4, 70_001), {"masked": True, "shift": -200, "z_loss": 1e-4}),
-    )
-    return tuple(Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype)
+_EVERY_DTYPE: Cases = (
+    ((5, 33), {}),
+    ((3, 1000), {"reduction": "none"}),
+    ((7, 96), {"reduction": "sum", "label_smoothing": 0.1, "z_loss": 1e-3}),
+    ((9, 257), {"ignored": 0.4, "label_smoothing": 0.1}),
+    ((4, 1), {}),
+    ((2, 1025), {"reduction": "none", "z_loss": 1e-2, "ignored": 0.5}),
+    ((1, 4099), {"target": "int32"}),
+    ((6, 100), {"layout": "sliced"}),
+    ((4, 129), {"layout": "misaligned", "label_smoothing": 0.2}),
+    ((16, 67), {"scale": 64}),
+    ((4, 200), {"masked": True, "scale": 8, "shift": -1000}),
+)
+_ONCE: Cases = (
+    ((13,), {}),
+    ((0, 16), {}),
+    ((0, 16), {"reduction": "sum"}),
+    ((0, 16), {"reduction": "none"}),
+    ((6, 40), {"ignored": 1.1}),
+    ((6, 40), {"ignored": 1.1, "reduction": "none"}),
+    ((6, 40), {"ignored": 0.3, "ignore_index": 7}),
+    ((2, 3, 50), {"reduction": "none"}),
+    ((2, 4, 40), {"layout": "shifted"}),
+    ((2, 2, 3, 40), {"layout": "shifted", "reduction": "sum"}),
+    ((5, 130), {"layout": "expanded"}),
+    ((40, 24), {"layout": "transposed"}),
+    ((4, 200), {"masked": True, "label_smoothing": 0.1}),
+    ((8, 300), {"scale": 8, "shift": 1000, "label_smoothing": 0.1, "z_loss": 1e-4}),
+    ((3, 50), {"scale": 1e30}),
+    ((3000, 3), {"ignored": 0.1}),
+)
+# Powers of two and their neighbours stand at the ends of every launch setting's range.
+_SHORT = (1024, 2047, 2048, 4096, 4099, 8192, 8200, 16384, 16385, 32768, 32771, 65536, 65541)
+_LONG = (131072, 200_003, 262145, 300_000, 524_288, 1_048_576, *VOCABULARIES)
+_GPU: Cases = (
+    *[((5, n), {}) for n in (*_SHORT, *_LONG)],
+    ((300, 8192), {"ignored": 0.2}),
+    ((200, 50257), {"reduction": "none", "ignored": 0.1, "label_smoothing": 0.1, "z_loss": 1e-4}),
+    ((3, 16384), {"layout": "misaligned"}),
+    ((3, 40_000), {"layout": "sliced", "label_smoothing": 0.1}),
+    ((3, 5, 32000), {"layout": "shifted"}),
+    ((3, 7, 4099), {"layout": "shifted", "reduction": "none"}),
+    ((7, 30_000), {"layout": "expanded"}),
+    ((2, 4_000_037), {"label_smoothing": 0.1, "z_loss": 1e-4}),
+    ((1_000_000, 3), {"ignored": 0.5}),
+    ((1_000_000, 16), {}),
+    ((300_000, 100), {"reduction": "none"}),
+    ((70_000, 1000), {"target": "int32", "label_smoothing": 0.1}),
+    ((4, 70_000), {"scale": 8, "shift": 1000, "label_smoothing": 0.1}),
+    ((4, 70_001), {"masked": True, "shift": -200, "z_loss": 1e-4}),
+)
 
 
 DEFINITION = Operator(
@@ -177,8 +162,8 @@ DEFINITION = Operator(
     public_arguments=public_arguments,
     differentiable=("input",),
     outputs=("loss",),
-    workloads=_grid(),
-    gpu_workloads=_gpu_grid(),
+    workloads=grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=grid(_GPU),
     sweeps=sweeps,
     ladder=ladder,
     workload_of=workload_of,

@@ -7,6 +7,7 @@ import torch
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import DTYPES, Mode, Workload
+from kernelyard.ops.cases import Cases, by_length, grid, of_mode, small
 from kernelyard.ops.diagonal_matmul.reference import diagonal_matmul
 from kernelyard.ops.inputs import generator_of, laid_out
 
@@ -38,15 +39,7 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     read = whole // max(rows, 1) if workload.option("layout", None) == "expanded" else whole
     forward = Cost(vector + read, whole, rows * columns)
     backward = Cost(vector + whole + read, vector + whole, 3 * rows * columns)
-    if mode is Mode.FORWARD:
-        return forward
-    if mode is Mode.BACKWARD:
-        return backward
-    return Cost(
-        forward.read_bytes + backward.read_bytes,
-        forward.write_bytes + backward.write_bytes,
-        forward.operations + backward.operations,
-    )
+    return of_mode(forward, backward, mode)
 
 
 def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
@@ -58,17 +51,7 @@ def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
 
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """Row lengths of B at a constant size, 512 MiB on a GPU, 2^16 elements on a CPU; few rows for the host's time."""
-    lengths: tuple[int, ...] = (64, 256, 1024, 4096)
-    elements = 2**16
-    if device_type != "cpu":
-        elements = 2**28 if DTYPES[dtype].itemsize == 2 else 2**27
-        lengths = (1024, 4096, 16384, 65536, 262144)
-    points = tuple((n, Workload.of(elements // n, n, dtype=dtype)) for n in lengths)
-    few = tuple((m, Workload.of(m, 4096, dtype=dtype)) for m in (1, 8, 64, 512))
-    return (
-        Sweep(x_name="N", x_label="row length", points=points),
-        Sweep(x_name="M", x_label="rows of 4096", points=few, host=True),
-    )
+    return by_length(dtype, device_type), small(dtype)
 
 
 def ladder(device_type: str) -> Workload:
@@ -76,52 +59,40 @@ def ladder(device_type: str) -> Workload:
     return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
-_Cases = tuple[tuple[tuple[int, ...], dict[str, Any]], ...]
-
-
-def _grid() -> tuple[Workload, ...]:
-    every_dtype: _Cases = (
-        ((5, 96), {}),
-        ((300, 1), {}),
-        ((67, 3), {}),
-        ((3, 1023), {}),
-        ((1, 4099), {}),
-        ((7, 2048), {}),
-        ((64, 48), {"layout": "transposed"}),
-        ((6, 200), {"layout": "sliced"}),
-        ((5, 130), {"layout": "expanded"}),
-        ((4, 257), {"layout": "misaligned"}),
-        ((6, 300), {"shift": 100}),
-    )
-    once: _Cases = (
-        ((0, 16), {}),
-        ((4, 0), {}),
-        ((2, 20_000), {}),
-        ((9, 264), {"a_dtype": "bfloat16"}),
-    )
-    mixed: _Cases = (((9, 264), {"a_dtype": "float32"}), ((9, 33), {"a_dtype": "float16"}))
-    return tuple(
-        [Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype]
-        + [Workload.of(*shape, **options) for shape, options in once]
-        + [Workload.of(*shape, dtype="bfloat16", **options) for shape, options in mixed]
-    )
-
-
-def _gpu_grid() -> tuple[Workload, ...]:
-    every_dtype: _Cases = (
-        *[((5, n), {}) for n in (1024, 4096, 8200, 16384, 16385, 32768, 65541, 200_003, 262144)],
-        ((3, 40_000), {"layout": "sliced"}),
-        ((3, 16384), {"layout": "misaligned"}),
-        ((2, 4_194_304), {}),
-        ((1, 20_000_011), {}),
-        ((1_000_000, 1), {}),
-        ((1_000_000, 3), {}),
-        ((1_000_000, 16), {}),
-        ((300_000, 100), {}),
-        ((20_000, 1000), {"layout": "expanded"}),
-        ((20_000, 1024), {"a_dtype": "float32"}),
-    )
-    return tuple(Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype)
+_EVERY_DTYPE: Cases = (
+    ((5, 96), {}),
+    ((300, 1), {}),
+    ((67, 3), {}),
+    ((3, 1023), {}),
+    ((1, 4099), {}),
+    ((7, 2048), {}),
+    ((64, 48), {"layout": "transposed"}),
+    ((6, 200), {"layout": "sliced"}),
+    ((5, 130), {"layout": "expanded"}),
+    ((4, 257), {"layout": "misaligned"}),
+    ((6, 300), {"shift": 100}),
+)
+_ONCE: Cases = (
+    ((0, 16), {}),
+    ((4, 0), {}),
+    ((2, 20_000), {}),
+    ((9, 264), {"a_dtype": "bfloat16"}),
+    ((9, 264), {"dtype": "bfloat16", "a_dtype": "float32"}),
+    ((9, 33), {"dtype": "bfloat16", "a_dtype": "float16"}),
+)
+_GPU: Cases = (
+    *[((5, n), {}) for n in (1024, 4096, 8200, 16384, 16385, 32768, 65541, 200_003, 262144)],
+    ((3, 40_000), {"layout": "sliced"}),
+    ((3, 16384), {"layout": "misaligned"}),
+    ((2, 4_194_304), {}),
+    ((1, 20_000_011), {}),
+    ((1_000_000, 1), {}),
+    ((1_000_000, 3), {}),
+    ((1_000_000, 16), {}),
+    ((300_000, 100), {}),
+    ((20_000, 1000), {"layout": "expanded"}),
+    ((20_000, 1024), {"a_dtype": "float32"}),
+)
 
 
 DEFINITION = Operator(
@@ -131,8 +102,8 @@ DEFINITION = Operator(
     reference=diagonal_matmul,
     cost=cost,
     differentiable=("a", "B"),
-    workloads=_grid(),
-    gpu_workloads=_gpu_grid(),
+    workloads=grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=grid(_GPU),
     sweeps=sweeps,
     ladder=ladder,
     workload_of=workload_of,

@@ -7,9 +7,10 @@ import torch
 
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops import norm_cases as cases
+from kernelyard.ops.cases import GPU_LENGTHS, Cases, by_length, grid, of_mode, small
 from kernelyard.ops.fused_add_rms_norm.reference import fused_add_rms_norm
 from kernelyard.ops.inputs import generator_of
+from kernelyard.ops.norm_cases import norm_cost, parameter, values, workload_over_rows
 
 
 def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
@@ -20,11 +21,11 @@ def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
     """
     generator = generator_of(workload, device)
     offset = workload.option("offset", 0.0)
-    x = cases.values(workload, device, generator)
+    x = values(workload, device, generator)
     beside = dict(workload.options)
     beside["layout"] = workload.option("residual_layout", workload.option("layout", "contiguous"))
-    residual = cases.values(Workload.of(*workload.shape, dtype=workload.dtype, **beside), device, generator)
-    weight = cases.parameter(workload, device, generator, 1 - offset) if workload.option("weight", True) else None
+    residual = values(Workload.of(*workload.shape, dtype=workload.dtype, **beside), device, generator)
+    weight = parameter(workload, device, generator, 1 - offset) if workload.option("weight", True) else None
     return {
         "x": x,
         "residual": residual,
@@ -41,11 +42,11 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     Operations per element: one addition more than rms_norm each way.
     """
     parameters = int(workload.option("weight", True))
-    plain = cases.norm_cost(workload, Mode.FORWARD, parameters=parameters, statistics=1, operations=(5, 10))
-    back = cases.norm_cost(workload, Mode.BACKWARD, parameters=parameters, statistics=1, operations=(5, 10))
+    plain = norm_cost(workload, Mode.FORWARD, parameters=parameters, statistics=1, operations=(5, 10))
+    back = norm_cost(workload, Mode.BACKWARD, parameters=parameters, statistics=1, operations=(5, 10))
     whole = torch.Size(workload.shape).numel() * workload.torch_dtype.itemsize
     forward = Cost(plain.read_bytes + whole, plain.write_bytes + whole, plain.operations)
-    return cases.of_mode(forward, Cost(back.read_bytes + whole, back.write_bytes, back.operations), mode)
+    return of_mode(forward, Cost(back.read_bytes + whole, back.write_bytes, back.operations), mode)
 
 
 def public_arguments(
@@ -57,8 +58,8 @@ def public_arguments(
 
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """Row lengths; on a GPU also the host's time for few rows."""
-    lengths = cases.by_length(dtype, device_type)
-    return (lengths,) if device_type == "cpu" else (lengths, cases.small(dtype))
+    lengths = by_length(dtype, device_type)
+    return (lengths,) if device_type == "cpu" else (lengths, small(dtype))
 
 
 def ladder(device_type: str) -> Workload:
@@ -66,7 +67,7 @@ def ladder(device_type: str) -> Workload:
     return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
-_EVERY_DTYPE: cases.Cases = (
+_EVERY_DTYPE: Cases = (
     ((5, 96), {}),
     ((3, 1000), {}),
     ((4, 1), {}),
@@ -81,7 +82,7 @@ _EVERY_DTYPE: cases.Cases = (
     ((7, 66), {"casting": "llama"}),
     ((7, 67), {"casting": "t5", "weight_dtype": "bfloat16"}),
 )
-_ONCE: cases.Cases = (
+_ONCE: Cases = (
     ((13,), {}),
     ((0, 16), {}),
     ((4, 0), {}),
@@ -99,8 +100,8 @@ _ONCE: cases.Cases = (
     ((6, 130), {"dtype": "float16", "weight_dtype": "bfloat16", "offset": 1.0}),
     ((6, 130), {"weight_dtype": "bfloat16"}),
 )
-_GPU: cases.Cases = (
-    *[((5, n), {}) for n in cases.GPU_LENGTHS],
+_GPU: Cases = (
+    *[((5, n), {}) for n in GPU_LENGTHS],
     ((300, 8192), {}),
     ((1000, 16384), {}),
     ((700, 40_000), {}),
@@ -126,9 +127,9 @@ DEFINITION = Operator(
     public_arguments=public_arguments,
     differentiable=("x", "residual", "weight"),
     outputs=("y", "total"),
-    workloads=cases.grid(_EVERY_DTYPE, _ONCE),
-    gpu_workloads=cases.grid(_GPU),
+    workloads=grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=grid(_GPU),
     sweeps=sweeps,
     ladder=ladder,
-    workload_of=partial(cases.workload_over_rows, "fused_add_rms_norm"),
+    workload_of=partial(workload_over_rows, "fused_add_rms_norm"),
 )

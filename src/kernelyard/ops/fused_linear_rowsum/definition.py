@@ -7,6 +7,7 @@ import torch
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import DTYPES, Mode, Workload
+from kernelyard.ops.cases import Cases, grid, of_mode, small
 from kernelyard.ops.fused_linear_rowsum.reference import fused_linear_rowsum
 from kernelyard.ops.inputs import generator_of, laid_out
 
@@ -53,15 +54,7 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     weight_bytes = (outputs * inputs + (outputs if workload.option("bias", True) else 0)) * weight_size
     forward = Cost(x_bytes + weight_bytes, rows * size, (outputs + 2 * rows) * inputs)
     backward = Cost(x_bytes + rows * size, rows * inputs * size + weight_bytes, 3 * rows * inputs)
-    if mode is Mode.FORWARD:
-        return forward
-    if mode is Mode.BACKWARD:
-        return backward
-    return Cost(
-        forward.read_bytes + backward.read_bytes,
-        forward.write_bytes + backward.write_bytes,
-        forward.operations + backward.operations,
-    )
+    return of_mode(forward, backward, mode)
 
 
 def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
@@ -85,8 +78,7 @@ def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
         )
         for name, width in zip(("B=O", "B=O wide"), widths, strict=True)
     )
-    few = tuple((m, Workload.of(m, 4096, dtype=dtype, out_features=4096)) for m in (1, 8, 64, 512))
-    return (*by_width, Sweep(x_name="M", x_label="rows of 4096", points=few, host=True))
+    return (*by_width, small(dtype, out_features=4096))
 
 
 def ladder(device_type: str) -> Workload:
@@ -94,64 +86,49 @@ def ladder(device_type: str) -> Workload:
     return Workload.of(64, 256) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
-_Cases = tuple[tuple[tuple[int, ...], dict[str, Any]], ...]
-
-
-def _grid() -> tuple[Workload, ...]:
-    every_dtype: _Cases = (
-        ((7, 96), {}),
-        ((1, 1000), {"out_features": 33}),
-        ((40, 64), {"out_features": 1}),
-        ((9, 257), {"out_features": 70}),
-        ((3, 5, 40), {"out_features": 12, "bias": False}),
-        ((16, 64), {"out_features": 5, "layout": "transposed"}),
-        ((6, 200), {"out_features": 9, "layout": "sliced"}),
-        ((5, 130), {"out_features": 4, "layout": "expanded"}),
-        ((8, 96), {"out_features": 30, "layout": "misaligned"}),
-        ((8, 64), {"out_features": 24, "shift": 10}),
-    )
-    once: _Cases = (
-        ((13,), {"out_features": 5}),
-        ((0, 16), {"out_features": 3}),
-        ((0, 3, 16), {"out_features": 3}),
-        ((4, 0), {"out_features": 3}),
-        ((4, 16), {"out_features": 0}),
-        ((9, 1), {"out_features": 40}),
-        ((70, 600), {"out_features": 150}),
-        ((6, 128), {"out_features": 8, "weight_layout": "transposed"}),
-        ((6, 128), {"out_features": 8, "weight_layout": "misaligned"}),
-        ((6, 128), {"out_features": 8, "weight_layout": "sliced"}),
-        ((6, 128), {"out_features": 8, "weight_dtype": "bfloat16"}),
-    )
-    mixed: _Cases = (
-        ((6, 128), {"out_features": 8, "weight_dtype": "float32"}),
-        ((6, 33), {"out_features": 8, "weight_dtype": "float16"}),
-    )
-    return tuple(
-        [Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype]
-        + [Workload.of(*shape, **options) for shape, options in once]
-        + [Workload.of(*shape, dtype="bfloat16", **options) for shape, options in mixed]
-    )
-
-
-def _gpu_grid() -> tuple[Workload, ...]:
-    every_dtype: _Cases = (
-        *[((b, n), {"out_features": o}) for b, o, n in ((1024, 1024, 4096), (3000, 5000, 8192), (1, 4096, 4096))],
-        ((5000, 1000), {"out_features": 1}),
-        ((4096, 3000), {"out_features": 777}),
-        ((100, 40_000), {"out_features": 50}),
-        ((20, 300_000), {"out_features": 30}),
-        ((1000, 4095), {"out_features": 1001}),
-        ((100_000, 64), {"out_features": 3000}),
-        ((100_000, 3), {"out_features": 1000}),
-        ((3, 700, 512), {"out_features": 2048, "bias": False}),
-        ((600, 4096), {"out_features": 600, "layout": "sliced"}),
-        ((600, 4096), {"out_features": 600, "layout": "expanded"}),
-        ((600, 4096), {"out_features": 600, "layout": "misaligned"}),
-        ((600, 4096), {"out_features": 600, "weight_dtype": "float32"}),
-        ((600, 2048), {"out_features": 600, "shift": 10}),
-    )
-    return tuple(Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype)
+_EVERY_DTYPE: Cases = (
+    ((7, 96), {}),
+    ((1, 1000), {"out_features": 33}),
+    ((40, 64), {"out_features": 1}),
+    ((9, 257), {"out_features": 70}),
+    ((3, 5, 40), {"out_features": 12, "bias": False}),
+    ((16, 64), {"out_features": 5, "layout": "transposed"}),
+    ((6, 200), {"out_features": 9, "layout": "sliced"}),
+    ((5, 130), {"out_features": 4, "layout": "expanded"}),
+    ((8, 96), {"out_features": 30, "layout": "misaligned"}),
+    ((8, 64), {"out_features": 24, "shift": 10}),
+)
+_ONCE: Cases = (
+    ((13,), {"out_features": 5}),
+    ((0, 16), {"out_features": 3}),
+    ((0, 3, 16), {"out_features": 3}),
+    ((4, 0), {"out_features": 3}),
+    ((4, 16), {"out_features": 0}),
+    ((9, 1), {"out_features": 40}),
+    ((70, 600), {"out_features": 150}),
+    ((6, 128), {"out_features": 8, "weight_layout": "transposed"}),
+    ((6, 128), {"out_features": 8, "weight_layout": "misaligned"}),
+    ((6, 128), {"out_features": 8, "weight_layout": "sliced"}),
+    ((6, 128), {"out_features": 8, "weight_dtype": "bfloat16"}),
+    ((6, 128), {"out_features": 8, "dtype": "bfloat16", "weight_dtype": "float32"}),
+    ((6, 33), {"out_features": 8, "dtype": "bfloat16", "weight_dtype": "float16"}),
+)
+_GPU: Cases = (
+    *[((b, n), {"out_features": o}) for b, o, n in ((1024, 1024, 4096), (3000, 5000, 8192), (1, 4096, 4096))],
+    ((5000, 1000), {"out_features": 1}),
+    ((4096, 3000), {"out_features": 777}),
+    ((100, 40_000), {"out_features": 50}),
+    ((20, 300_000), {"out_features": 30}),
+    ((1000, 4095), {"out_features": 1001}),
+    ((100_000, 64), {"out_features": 3000}),
+    ((100_000, 3), {"out_features": 1000}),
+    ((3, 700, 512), {"out_features": 2048, "bias": False}),
+    ((600, 4096), {"out_features": 600, "layout": "sliced"}),
+    ((600, 4096), {"out_features": 600, "layout": "expanded"}),
+    ((600, 4096), {"out_features": 600, "layout": "misaligned"}),
+    ((600, 4096), {"out_features": 600, "weight_dtype": "float32"}),
+    ((600, 2048), {"out_features": 600, "shift": 10}),
+)
 
 
 DEFINITION = Operator(
@@ -161,8 +138,8 @@ DEFINITION = Operator(
     reference=fused_linear_rowsum,
     cost=cost,
     differentiable=("x", "weight", "bias"),
-    workloads=_grid(),
-    gpu_workloads=_gpu_grid(),
+    workloads=grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=grid(_GPU),
     sweeps=sweeps,
     ladder=ladder,
     workload_of=workload_of,

@@ -7,6 +7,7 @@ import torch
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.ops import gated
+from kernelyard.ops.cases import Cases, grid
 from kernelyard.ops.geglu.reference import geglu
 
 
@@ -31,7 +32,7 @@ def ladder(device_type: str) -> Workload:
     return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
-_TANH: gated.Cases = (
+_TANH: Cases = (
     ((3, 1000), {"approximate": "tanh"}),
     ((5, 2 * 33), {"approximate": "tanh", "packed": True}),
     ((9, 130), {"approximate": "tanh", "scale": 8}),
@@ -44,8 +45,8 @@ DEFINITION = Operator(
     reference=geglu,
     cost=cost,
     differentiable=("gate", "up"),
-    workloads=gated.grid((*gated.EVERY_DTYPE, *_TANH), gated.ONCE),
-    gpu_workloads=gated.grid((*gated.ON_A_GPU, ((4096, 4096), {"approximate": "tanh", "scale": 3}))),
+    workloads=grid((*gated.EVERY_DTYPE, *_TANH), gated.ONCE),
+    gpu_workloads=grid((*gated.ON_A_GPU, ((4096, 4096), {"approximate": "tanh", "scale": 3}))),
     sweeps=sweeps,
     ladder=ladder,
     workload_of=gated.workload_of,

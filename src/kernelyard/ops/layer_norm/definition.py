@@ -7,9 +7,10 @@ import torch
 
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops import norm_cases as cases
+from kernelyard.ops.cases import GPU_LENGTHS, Cases, by_length, grid, of_millions, small
 from kernelyard.ops.inputs import generator_of
 from kernelyard.ops.layer_norm.reference import layer_norm
+from kernelyard.ops.norm_cases import norm_cost, normalized_shape, parameter, values, workload_over_rows
 
 
 def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
@@ -19,12 +20,12 @@ def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
     `shift` of x; `weight=False`, `bias=False`; `weight_dtype` of both.
     """
     generator = generator_of(workload, device)
-    x = cases.values(workload, device, generator)
+    x = values(workload, device, generator)
     affine = workload.option("weight", True)
     return {
         "x": x,
-        "weight": cases.parameter(workload, device, generator, 1) if affine else None,
-        "bias": cases.parameter(workload, device, generator, 0) if affine and workload.option("bias", True) else None,
+        "weight": parameter(workload, device, generator, 1) if affine else None,
+        "bias": parameter(workload, device, generator, 0) if affine and workload.option("bias", True) else None,
         "eps": workload.option("eps", 1e-5),
         "count": workload.option("count", 1),
         "dim": workload.option("dim", -1),
@@ -39,20 +40,20 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     """
     affine = workload.option("weight", True)
     parameters = int(affine) + int(affine and workload.option("bias", True))
-    return cases.norm_cost(workload, mode, parameters=parameters, statistics=2, operations=(7, 13))
+    return norm_cost(workload, mode, parameters=parameters, statistics=2, operations=(7, 13))
 
 
 def public_arguments(
     x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, count: int, dim: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Of `kernelyard.ops.layer_norm`, for a backend's."""
-    return (x, cases.normalized_shape(x, count, dim), weight, bias, eps), {"dim": dim}
+    return (x, normalized_shape(x, count, dim), weight, bias, eps), {"dim": dim}
 
 
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """Row lengths; on a GPU also rows of millions and the host's time for few rows."""
-    lengths = cases.by_length(dtype, device_type)
-    return (lengths,) if device_type == "cpu" else (lengths, cases.of_millions(dtype), cases.small(dtype))
+    lengths = by_length(dtype, device_type)
+    return (lengths,) if device_type == "cpu" else (lengths, of_millions(dtype), small(dtype))
 
 
 def ladder(device_type: str) -> Workload:
@@ -60,7 +61,7 @@ def ladder(device_type: str) -> Workload:
     return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
-_EVERY_DTYPE: cases.Cases = (
+_EVERY_DTYPE: Cases = (
     ((5, 96), {}),
     ((3, 1000), {}),
     ((4, 1), {}),
@@ -75,7 +76,7 @@ _EVERY_DTYPE: cases.Cases = (
     ((7, 64), {"weight": False}),
     ((7, 65), {"bias": False}),
 )
-_ONCE: cases.Cases = (
+_ONCE: Cases = (
     ((13,), {}),
     ((0, 16), {}),
     ((4, 0), {}),
@@ -94,8 +95,8 @@ _ONCE: cases.Cases = (
     ((6, 130), {"weight_dtype": "bfloat16"}),
     ((3, 24, 10), {"dim": 1, "dtype": "bfloat16", "weight_dtype": "float32"}),
 )
-_GPU: cases.Cases = (
-    *[((5, n), {}) for n in cases.GPU_LENGTHS],
+_GPU: Cases = (
+    *[((5, n), {}) for n in GPU_LENGTHS],
     ((300, 8192), {}),
     ((1000, 16384), {}),
     ((700, 40_000), {}),
@@ -123,9 +124,9 @@ DEFINITION = Operator(
     cost=cost,
     public_arguments=public_arguments,
     differentiable=("x", "weight", "bias"),
-    workloads=cases.grid(_EVERY_DTYPE, _ONCE),
-    gpu_workloads=cases.grid(_GPU),
+    workloads=grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=grid(_GPU),
     sweeps=sweeps,
     ladder=ladder,
-    workload_of=partial(cases.workload_over_rows, "layer_norm"),
+    workload_of=partial(workload_over_rows, "layer_norm"),
 )

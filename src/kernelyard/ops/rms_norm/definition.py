@@ -7,8 +7,9 @@ import torch
 
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops import norm_cases as cases
+from kernelyard.ops.cases import GPU_LENGTHS, Cases, by_length, grid, of_millions, small
 from kernelyard.ops.inputs import generator_of
+from kernelyard.ops.norm_cases import norm_cost, normalized_shape, parameter, values, workload_over_rows
 from kernelyard.ops.rms_norm.reference import rms_norm
 
 
@@ -20,8 +21,8 @@ def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
     """
     generator = generator_of(workload, device)
     offset = workload.option("offset", 0.0)
-    x = cases.values(workload, device, generator)
-    weight = cases.parameter(workload, device, generator, 1 - offset) if workload.option("weight", True) else None
+    x = values(workload, device, generator)
+    weight = parameter(workload, device, generator, 1 - offset) if workload.option("weight", True) else None
     return {
         "x": x,
         "weight": weight,
@@ -40,20 +41,20 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     dweight (2).
     """
     parameters = int(workload.option("weight", True))
-    return cases.norm_cost(workload, mode, parameters=parameters, statistics=1, operations=(4, 9))
+    return norm_cost(workload, mode, parameters=parameters, statistics=1, operations=(4, 9))
 
 
 def public_arguments(
     x: torch.Tensor, weight: torch.Tensor | None, eps: float, offset: float, casting: str, count: int, dim: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Of `kernelyard.ops.rms_norm`, for a backend's."""
-    positional = (x, cases.normalized_shape(x, count, dim), weight, eps)
+    positional = (x, normalized_shape(x, count, dim), weight, eps)
     return positional, {"offset": offset, "casting": casting, "dim": dim}
 
 
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """Row lengths; on a GPU also rows of millions, the channels of images and the host's time for few rows."""
-    lengths = cases.by_length(dtype, device_type)
+    lengths = by_length(dtype, device_type)
     if device_type == "cpu":
         return (lengths,)
     images = Sweep(
@@ -62,7 +63,7 @@ def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
         points=((64, Workload.of(112, 64, 512, 512, dtype=dtype, dim=1)),),
         modes=(Mode.FORWARD,),
     )
-    return lengths, cases.of_millions(dtype), images, cases.small(dtype)
+    return lengths, of_millions(dtype), images, small(dtype)
 
 
 def ladder(device_type: str) -> Workload:
@@ -70,7 +71,7 @@ def ladder(device_type: str) -> Workload:
     return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
-_EVERY_DTYPE: cases.Cases = (
+_EVERY_DTYPE: Cases = (
     ((5, 96), {}),
     ((3, 1000), {}),
     ((4, 1), {}),
@@ -87,7 +88,7 @@ _EVERY_DTYPE: cases.Cases = (
     ((7, 66), {"casting": "llama"}),
     ((7, 67), {"casting": "t5", "weight_dtype": "bfloat16"}),
 )
-_ONCE: cases.Cases = (
+_ONCE: Cases = (
     ((13,), {}),
     ((0, 16), {}),
     ((4, 0), {}),
@@ -109,8 +110,8 @@ _ONCE: cases.Cases = (
     ((6, 130), {"weight_dtype": "bfloat16"}),
     ((3, 24, 10), {"dim": 1, "dtype": "bfloat16", "offset": 1.0, "weight_dtype": "float32"}),
 )
-_GPU: cases.Cases = (
-    *[((5, n), {}) for n in cases.GPU_LENGTHS],
+_GPU: Cases = (
+    *[((5, n), {}) for n in GPU_LENGTHS],
     ((300, 8192), {}),
     ((1000, 16384), {}),
     ((700, 40_000), {}),
@@ -139,9 +140,9 @@ DEFINITION = Operator(
     cost=cost,
     public_arguments=public_arguments,
     differentiable=("x", "weight"),
-    workloads=cases.grid(_EVERY_DTYPE, _ONCE),
-    gpu_workloads=cases.grid(_GPU),
+    workloads=grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=grid(_GPU),
     sweeps=sweeps,
     ladder=ladder,
-    workload_of=partial(cases.workload_over_rows, "rms_norm"),
+    workload_of=partial(workload_over_rows, "rms_norm"),
 )

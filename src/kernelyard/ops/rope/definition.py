@@ -6,7 +6,8 @@ import torch
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
-from kernelyard.core.workload import DTYPES, Mode, Workload
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.ops.cases import Cases, grid, of_mode
 from kernelyard.ops.inputs import generator_of, laid_out
 from kernelyard.ops.rope.reference import rope
 
@@ -68,15 +69,7 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     tables = 2 * table * (4 if workload.option("precise", False) else workload.torch_dtype.itemsize)
     forward = Cost(whole // repeated + tables, whole, 3 * elements)
     backward = Cost(whole + tables, whole, 3 * elements)
-    if mode is Mode.FORWARD:
-        return forward
-    if mode is Mode.BACKWARD:
-        return backward
-    return Cost(
-        forward.read_bytes + backward.read_bytes,
-        forward.write_bytes + backward.write_bytes,
-        forward.operations + backward.operations,
-    )
+    return of_mode(forward, backward, mode)
 
 
 def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
@@ -117,52 +110,40 @@ def ladder(device_type: str) -> Workload:
     return Workload.of(2, 32, 4096, 128, dtype="bfloat16", kv_heads=8, layout="by_token")
 
 
-_Cases = tuple[tuple[tuple[int, ...], dict[str, Any]], ...]
-
-
-def _grid() -> tuple[Workload, ...]:
-    every_dtype: _Cases = (
-        ((2, 4, 5, 16), {}),
-        ((2, 6, 7, 64), {"kv_heads": 2, "layout": "by_token"}),
-        ((1, 3, 9, 20), {"interleaved": True, "precise": True}),
-        ((2, 2, 3, 24), {"interleaved": True, "layout": "by_token", "rotated": 10}),
-        ((2, 3, 6, 80), {"kv_heads": 1, "rotated": 32, "table": "batched", "precise": True, "layout": "fused"}),
-    )
-    once: _Cases = (
-        ((1, 1, 1, 2), {}),
-        ((1, 2, 1, 2), {"interleaved": True}),
-        ((3, 5, 1, 32), {"layout": "by_token", "table": "batched"}),
-        ((2, 3, 4, 6), {"rotated": 0}),
-        ((0, 2, 3, 8), {}),
-        ((2, 2, 0, 8), {}),
-        ((2, 2, 3, 8), {"kv_heads": 0}),
-        ((2, 2, 5, 16), {"layout": "misaligned"}),
-        ((2, 2, 5, 16), {"layout": "misaligned", "interleaved": True}),
-        ((2, 2, 5, 16), {"layout": "sliced"}),
-        ((2, 2, 5, 16), {"layout": "transposed"}),
-        ((3, 2, 5, 16), {"layout": "expanded", "table": "batched"}),
-    )
-    return tuple(
-        [Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype]
-        + [Workload.of(*shape, **options) for shape, options in once]
-    )
-
-
-def _gpu_grid() -> tuple[Workload, ...]:
-    every_dtype: _Cases = (
-        ((2, 32, 300, 128), {"kv_heads": 8, "layout": "by_token"}),
-        ((2, 32, 300, 128), {"kv_heads": 8, "layout": "by_token", "interleaved": True, "precise": True}),
-        ((2, 32, 300, 128), {"kv_heads": 8}),
-        ((3, 7, 129, 64), {"layout": "fused", "table": "batched"}),
-        ((1, 72, 65, 256), {"kv_heads": 3, "rotated": 64, "precise": True}),
-        ((1, 128, 33, 96), {"kv_heads": 1, "layout": "by_token"}),
-        ((2, 5, 77, 1026), {"kv_heads": 1, "interleaved": True}),
-        ((65, 3, 1, 128), {"layout": "by_token"}),
-        ((1, 4, 70_000, 64), {"kv_heads": 2, "precise": True}),
-        ((2, 9, 201, 128), {"layout": "misaligned"}),
-        ((2, 9, 201, 128), {"layout": "sliced", "interleaved": True}),
-    )
-    return tuple(Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype)
+_EVERY_DTYPE: Cases = (
+    ((2, 4, 5, 16), {}),
+    ((2, 6, 7, 64), {"kv_heads": 2, "layout": "by_token"}),
+    ((1, 3, 9, 20), {"interleaved": True, "precise": True}),
+    ((2, 2, 3, 24), {"interleaved": True, "layout": "by_token", "rotated": 10}),
+    ((2, 3, 6, 80), {"kv_heads": 1, "rotated": 32, "table": "batched", "precise": True, "layout": "fused"}),
+)
+_ONCE: Cases = (
+    ((1, 1, 1, 2), {}),
+    ((1, 2, 1, 2), {"interleaved": True}),
+    ((3, 5, 1, 32), {"layout": "by_token", "table": "batched"}),
+    ((2, 3, 4, 6), {"rotated": 0}),
+    ((0, 2, 3, 8), {}),
+    ((2, 2, 0, 8), {}),
+    ((2, 2, 3, 8), {"kv_heads": 0}),
+    ((2, 2, 5, 16), {"layout": "misaligned"}),
+    ((2, 2, 5, 16), {"layout": "misaligned", "interleaved": True}),
+    ((2, 2, 5, 16), {"layout": "sliced"}),
+    ((2, 2, 5, 16), {"layout": "transposed"}),
+    ((3, 2, 5, 16), {"layout": "expanded", "table": "batched"}),
+)
+_GPU: Cases = (
+    ((2, 32, 300, 128), {"kv_heads": 8, "layout": "by_token"}),
+    ((2, 32, 300, 128), {"kv_heads": 8, "layout": "by_token", "interleaved": True, "precise": True}),
+    ((2, 32, 300, 128), {"kv_heads": 8}),
+    ((3, 7, 129, 64), {"layout": "fused", "table": "batched"}),
+    ((1, 72, 65, 256), {"kv_heads": 3, "rotated": 64, "precise": True}),
+    ((1, 128, 33, 96), {"kv_heads": 1, "layout": "by_token"}),
+    ((2, 5, 77, 1026), {"kv_heads": 1, "interleaved": True}),
+    ((65, 3, 1, 128), {"layout": "by_token"}),
+    ((1, 4, 70_000, 64), {"kv_heads": 2, "precise": True}),
+    ((2, 9, 201, 128), {"layout": "misaligned"}),
+    ((2, 9, 201, 128), {"layout": "sliced", "interleaved": True}),
+)
 
 
 DEFINITION = Operator(
@@ -173,8 +154,8 @@ DEFINITION = Operator(
     cost=cost,
     public_arguments=public_arguments,
     differentiable=("q", "k"),
-    workloads=_grid(),
-    gpu_workloads=_gpu_grid(),
+    workloads=grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=grid(_GPU),
     sweeps=sweeps,
     ladder=ladder,
     workload_of=workload_of,

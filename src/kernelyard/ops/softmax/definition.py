@@ -6,7 +6,8 @@ import torch
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
-from kernelyard.core.workload import DTYPES, Mode, Workload
+from kernelyard.core.workload import Mode, Workload
+from kernelyard.ops.cases import GPU_LENGTHS, Cases, by_length, grid, of_millions, of_mode, small
 from kernelyard.ops.inputs import generator_of, laid_out
 from kernelyard.ops.softmax.reference import softmax
 
@@ -42,15 +43,7 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     repeated = workload.shape[0] if workload.option("layout", None) == "expanded" else 1
     forward = Cost(whole // max(repeated, 1), whole, 5 * elements)
     backward = Cost(2 * whole, whole, 4 * elements)
-    if mode is Mode.FORWARD:
-        return forward
-    if mode is Mode.BACKWARD:
-        return backward
-    return Cost(
-        forward.read_bytes + backward.read_bytes,
-        forward.write_bytes + backward.write_bytes,
-        forward.operations + backward.operations,
-    )
+    return of_mode(forward, backward, mode)
 
 
 def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
@@ -65,23 +58,8 @@ def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
 
     On a GPU also 16 rows of 4 million, which no multiprocessor holds, and small inputs, where the host's time counts.
     """
-    lengths: tuple[int, ...] = (64, 256, 1024, 4096)
-    elements = 2**16
-    if device_type != "cpu":
-        elements = 2**28 if DTYPES[dtype].itemsize == 2 else 2**27
-        lengths = (1024, 4096, 16384, 65536, 262144)
-    points = tuple((n, Workload.of(elements // n, n, dtype=dtype)) for n in lengths)
-    main = Sweep(x_name="N", x_label="row length", points=points)
-    if device_type == "cpu":
-        return (main,)
-    forward = (Mode.FORWARD,)
-    few = ((16, Workload.of(16, 2**22, dtype=dtype)),)
-    small = tuple((m, Workload.of(m, 4096, dtype=dtype)) for m in (1, 8, 64, 512))
-    return (
-        main,
-        Sweep(x_name="rows", x_label="rows of 4194304", points=few, modes=forward),
-        Sweep(x_name="M", x_label="rows of 4096", points=small, modes=forward, host=True),
-    )
+    lengths = by_length(dtype, device_type)
+    return (lengths,) if device_type == "cpu" else (lengths, of_millions(dtype), small(dtype))
 
 
 def ladder(device_type: str) -> Workload:
@@ -89,89 +67,58 @@ def ladder(device_type: str) -> Workload:
     return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
-_Cases = tuple[tuple[tuple[int, ...], dict[str, Any]], ...]
-
-
-def _grid() -> tuple[Workload, ...]:
-    every_dtype: _Cases = (
-        ((4, 1), {}),
-        ((5, 3), {}),
-        ((7, 96), {}),
-        ((3, 640), {}),
-        ((3, 1000), {}),
-        ((2, 1023), {}),
-        ((2, 1024), {}),
-        ((2, 1025), {}),
-        ((1, 4099), {}),
-        ((3, 17, 5), {"dim": 1}),
-        ((70, 33), {"dim": 0}),
-        ((4, 37, 64), {"dim": 1}),
-        ((64, 48), {"layout": "transposed"}),
-        ((6, 100), {"layout": "sliced"}),
-        ((4, 129), {"layout": "misaligned"}),
-        ((16, 257), {"scale": 64}),
-        ((4, 200), {"masked": True, "scale": 8, "shift": -1000}),
-    )
-    once: _Cases = (
-        ((), {}),
-        ((13,), {}),
-        ((0, 16), {}),
-        ((4, 0), {}),
-        ((0, 5, 3), {"dim": 1}),
-        ((2, 3, 4, 5), {"dim": 1}),
-        ((2, 3, 4, 5), {"dim": -2}),
-        ((3, 5, 40), {"layout": "sliced"}),
-        ((5, 130), {"layout": "expanded"}),
-        ((5, 40), {"layout": "transposed", "dim": 0}),
-        ((9, 33), {"layout": "misaligned", "dim": 0}),
-        ((8, 300), {"scale": 8, "shift": 1000}),
-        ((50, 60), {"scale": 64, "dim": 0}),
-        ((30, 20), {"masked": True, "dim": 0, "shift": -200}),
-    )
-    return tuple(
-        [Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype]
-        + [Workload.of(*shape, **options) for shape, options in once]
-    )
-
-
-def _gpu_grid() -> tuple[Workload, ...]:
-    # Powers of two and their neighbours stand at the ends of every launch setting's range.
-    lengths = [
-        1024,
-        2047,
-        2048,
-        4096,
-        4099,
-        8192,
-        8200,
-        16384,
-        16385,
-        32768,
-        32771,
-        65536,
-        65541,
-        131072,
-        131079,
-    ]
-    lengths += [200_003, 262144, 262145, 300_000]
-    every_dtype: _Cases = (
-        *[((5, n), {}) for n in lengths],
-        ((300, 8192), {}),
-        ((3, 16384), {"layout": "misaligned"}),
-        ((3, 40_000), {"layout": "sliced"}),
-        ((64, 1000, 24), {"dim": 1}),
-        ((3, 9001, 40), {"dim": 1}),
-        ((2, 40_000, 65), {"dim": 1}),
-        ((2, 4_194_304), {}),
-        ((3, 4_000_037), {}),
-        ((1_000_000, 3), {}),
-        ((1_000_000, 16), {}),
-        ((1_000_000, 100), {}),
-        ((1_000_000, 3), {"dim": 0}),
-        ((4, 70_000), {"scale": 8, "shift": 1000}),
-        ((4, 70_001), {"masked": True, "shift": -200}),
-    )
-    return tuple(Workload.of(*shape, dtype=dtype, **options) for dtype in DTYPES for shape, options in every_dtype)
+_EVERY_DTYPE: Cases = (
+    ((4, 1), {}),
+    ((5, 3), {}),
+    ((7, 96), {}),
+    ((3, 640), {}),
+    ((3, 1000), {}),
+    ((2, 1023), {}),
+    ((2, 1024), {}),
+    ((2, 1025), {}),
+    ((1, 4099), {}),
+    ((3, 17, 5), {"dim": 1}),
+    ((70, 33), {"dim": 0}),
+    ((4, 37, 64), {"dim": 1}),
+    ((64, 48), {"layout": "transposed"}),
+    ((6, 100), {"layout": "sliced"}),
+    ((4, 129), {"layout": "misaligned"}),
+    ((16, 257), {"scale": 64}),
+    ((4, 200), {"masked": True, "scale": 8, "shift": -1000}),
+)
+_ONCE: Cases = (
+    ((), {}),
+    ((13,), {}),
+    ((0, 16), {}),
+    ((4, 0), {}),
+    ((0, 5, 3), {"dim": 1}),
+    ((2, 3, 4, 5), {"dim": 1}),
+    ((2, 3, 4, 5), {"dim": -2}),
+    ((3, 5, 40), {"layout": "sliced"}),
+    ((5, 130), {"layout": "expanded"}),
+    ((5, 40), {"layout": "transposed", "dim": 0}),
+    ((9, 33), {"layout": "misaligned", "dim": 0}),
+    ((8, 300), {"scale": 8, "shift": 1000}),
+    ((50, 60), {"scale": 64, "dim": 0}),
+    ((30, 20), {"masked": True, "dim": 0, "shift": -200}),
+)
+_GPU: Cases = (
+    *[((5, n), {}) for n in GPU_LENGTHS],
+    ((300, 8192), {}),
+    ((3, 16384), {"layout": "misaligned"}),
+    ((3, 40_000), {"layout": "sliced"}),
+    ((64, 1000, 24), {"dim": 1}),
+    ((3, 9001, 40), {"dim": 1}),
+    ((2, 40_000, 65), {"dim": 1}),
+    ((2, 4_194_304), {}),
+    ((3, 4_000_037), {}),
+    ((1_000_000, 3), {}),
+    ((1_000_000, 16), {}),
+    ((1_000_000, 100), {}),
+    ((1_000_000, 3), {"dim": 0}),
+    ((4, 70_000), {"scale": 8, "shift": 1000}),
+    ((4, 70_001), {"masked": True, "shift": -200}),
+)
 
 
 DEFINITION = Operator(
@@ -181,8 +128,8 @@ DEFINITION = Operator(
     reference=softmax,
     cost=cost,
     differentiable=("x",),
-    workloads=_grid(),
-    gpu_workloads=_gpu_grid(),
+    workloads=grid(_EVERY_DTYPE, _ONCE),
+    gpu_workloads=grid(_GPU),
     sweeps=sweeps,
     ladder=ladder,
     workload_of=workload_of,

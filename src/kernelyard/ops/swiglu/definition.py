@@ -3,6 +3,7 @@
 from kernelyard.core.operator import Cost, Operator
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.ops import gated
+from kernelyard.ops.cases import grid
 from kernelyard.ops.swiglu.reference import swiglu
 
 
@@ -24,8 +25,8 @@ DEFINITION = Operator(
     reference=swiglu,
     cost=cost,
     differentiable=("gate", "up"),
-    workloads=gated.grid(gated.EVERY_DTYPE, gated.ONCE),
-    gpu_workloads=gated.grid(gated.ON_A_GPU),
+    workloads=grid(gated.EVERY_DTYPE, gated.ONCE),
+    gpu_workloads=grid(gated.ON_A_GPU),
     sweeps=gated.sweeps,
     ladder=ladder,
     workload_of=gated.workload_of,
