@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from kernelyard.core.verdict import Status, Verdict
-from kernelyard.judge.evaluate import Plan, evaluate
+from kernelyard.judge.evaluate import evaluate
+from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.session import Deadlines

@@ -9,7 +9,8 @@ from rich.console import Console
 from kernelyard.core.environment import resolve_device
 from kernelyard.core.verdict import Status
 from kernelyard.core.workload import DTYPES, parse_dtype
-from kernelyard.judge.evaluate import Plan, evaluate
+from kernelyard.judge.evaluate import evaluate
+from kernelyard.judge.plan import Plan
 from kernelyard.report.verdict import verdict_lines
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import Limits

@@ -1,0 +1,66 @@
+"""What a judgement has established so far, and how it can end short of a pass."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, Status, Timing, worst_of
+from kernelyard.judge.exam import Mark
+from kernelyard.sandbox.session import Ended
+
+
+@dataclass
+class Findings:
+    """What has been established so far; a verdict is made of it at the end, whatever the end is."""
+
+    phase: Phase = Phase.START
+    missing_layers: dict[str, str] = field(default_factory=dict)
+    trials: int = 0
+    timed_outputs_checked: int = 0
+    weights: str | None = None
+    errors: tuple[ErrorFigures, ...] = ()
+    flags: list[Flag] = field(default_factory=list)
+    floor: Floor | None = None
+    baseline: Timing | None = None
+    time: Timing | None = None
+    rounds: list[tuple[float, float]] = field(default_factory=list)
+
+
+class End(Exception):
+    """The end of the protocol, short of a pass."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+def accept(mark: Mark, found: Findings) -> None:
+    """Keep the worst errors seen; anything but a pass is the end."""
+    if mark.errors and (
+        not found.errors or mark.status is not Status.PASSED or _worst(mark.errors) > _worst(found.errors)
+    ):
+        found.errors = mark.errors
+    if mark.status is not Status.PASSED:
+        raise End(mark.status, mark.report or mark.message)
+
+
+def _worst(errors: tuple[ErrorFigures, ...]) -> float:
+    worst = worst_of(errors)
+    return worst.over_honest or 0.0 if worst else 0.0
+
+
+@contextmanager
+def blameless() -> Iterator[None]:
+    """What goes wrong in the baseline's worker is not the solution's fault."""
+    try:
+        yield
+    except Ended as end:
+        raise End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
+
+
+def make_room(device: torch.device) -> None:
+    """Give back the memory that this process's allocator keeps for itself: the workers share the device."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

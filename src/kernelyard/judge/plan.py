@@ -1,0 +1,22 @@
+"""How much is asked of a solution."""
+
+from dataclasses import dataclass
+
+from kernelyard.core.operator import Tolerance
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Counts of the protocol, and what is allowed."""
+
+    trials: int = 3
+    """Fresh inputs checked before anything is timed. A cached first answer fails the second."""
+    rounds: int = 9
+    """Paired rounds of baseline and solution; the first is a warm-up. Eight ratios give an interval worth its name."""
+    patience: int = 3
+    """Rounds tried for every round needed, before too many doubtful ones are held against the solution."""
+    calls: int = 8
+    """Calls a round, each on inputs of its own, as far as `round_bytes` reaches."""
+    round_bytes: int = 256 << 20
+    """Bytes of inputs made for one round. A problem larger than this gets one call a round."""
+    tolerance: Tolerance = Tolerance()
