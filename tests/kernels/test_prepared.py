@@ -11,7 +11,7 @@ from kernelyard.ops.softmax import prepared as softmax_table
 
 
 def test_a_table_that_is_full_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared, "_MOST", 3)
+    monkeypatch.setattr(prepared, "LAYOUTS", 3)
     table = prepared.Prepared()
     for size in range(7):
         assert table.keep((size,), int) is table[(size,)]

@@ -243,6 +243,11 @@ def rows(limits: Limits, device: torch.device, size: int, length: int, fit: Fit)
     return SplitPlan(fit, 512, items, chunks, -(-tiles // chunks), batch)
 
 
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a device."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
 def _least_threads(vectors: int, fit: Fit) -> int:
     """Threads of a short row. Several vectors each keep more bytes on their way; one each reads neighbours together.
 

@@ -33,7 +33,8 @@ from torch._C._dynamo import guards
 
 Layout = tuple[Any, ...]
 
-_MOST = 4096
+LAYOUTS = 4096
+"""Layouts that are remembered: a program whose shapes never repeat does not grow."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Names of this module are found faster than attributes of torch.
 _is_compiling = torch.compiler.is_compiling
@@ -43,11 +44,11 @@ _count_modes = torch._C._len_torch_dispatch_stack
 
 
 class Prepared(dict[Any, Callable[..., Any]]):
-    """Closures by layout. Emptied when full, so that a program whose shapes never repeat does not grow."""
+    """Closures by layout, up to `LAYOUTS`; emptied when full."""
 
     def keep(self, layout: Layout, run: Callable[..., Any]) -> Callable[..., Any]:
         """Remember `run` and return it."""
-        if len(self) >= _MOST:
+        if len(self) >= LAYOUTS:
             self.clear()
         self[layout] = run
         return run

@@ -18,6 +18,7 @@ from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.layout import along
 from kernelyard.kernels.norms import backward_plans as plans
 from kernelyard.kernels.nvrtc import Defines
+from kernelyard.kernels.prepared import LAYOUTS
 from kernelyard.kernels.support import TYPES
 
 _FOLDER = Path(__file__).parent
@@ -168,7 +169,7 @@ def normalise_backward(
     return dx, dweight, dbias
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(LAYOUTS)
 def _form(shape: torch.Size, count: int, dim: int) -> tuple[torch.Size, int, int, int]:
     """The shape of the normalised dims, and the tensor as outer x length x inner elements."""
     last = dim % len(shape) + 1
@@ -184,7 +185,7 @@ def _laid_out(tensor: torch.Tensor, count: int, length: int, inner: int) -> tupl
     return view.data, view.pitch
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(LAYOUTS)
 def _runner(case: _Case) -> Run:
     if case.inner == 1 and torch.cuda.get_device_capability(case.device)[0] in (9, 10):
         plan = plans.pipeline(case.length, case.vec, case.streams, case.packed)
@@ -198,11 +199,6 @@ def _runner(case: _Case) -> Run:
         if columns.chunks == 1:
             return _columns(case, columns)
     return _split(case)
-
-
-@cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def _pipeline(case: _Case, plan: plans.RowsPlan) -> Run | None:
@@ -240,7 +236,7 @@ def _columns(case: _Case, plan: column_plans.ColumnPlan) -> Run:
     """Columns that fit a CTA's registers, in one read."""
     launcher = _launcher("columns", "columns_held", case, plan.macros, plan.block)
     tiles = case.outer * -(-case.inner // (plan.across * plan.vec))
-    steps = -(-tiles // (launcher.occupancy() * _processors(case.device)))
+    steps = -(-tiles // (launcher.occupancy() * column_plans.processors(case.device)))
     parts = -(-tiles // steps)
     columns = launcher.bind(parts, 8, case.outer, case.length, case.inner, case.offset_bits)
     return _finished(case, columns, parts)
@@ -262,7 +258,7 @@ def _finished(case: _Case, kernel: Bound, parts: int) -> Run:
 def _capacity(launcher: Launcher) -> int:
     """Clusters of a kernel's CTAs that the device holds at a time."""
     if launcher.cluster == 1:
-        return launcher.occupancy() * _processors(launcher.device)
+        return launcher.occupancy() * column_plans.processors(launcher.device)
     attribute = driver.CUlaunchAttribute()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     attribute.value.clusterDim.x = launcher.cluster
@@ -307,7 +303,7 @@ def _finish(case: _Case, parts: int) -> Callable[[int, list[int]], None]:
 
 
 def _split(case: _Case) -> Run:
-    processors = _processors(case.device)
+    processors = column_plans.processors(case.device)
     outer, length, inner = case.outer, case.length, case.inner
     columns = outer * inner
     if inner == 1:

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -11,6 +11,7 @@ from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR, RowPlan, StagedPlan
 from kernelyard.kernels.powers import power_above
+from kernelyard.kernels.prepared import Prepared
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
 from kernelyard.ops.cross_entropy import cuda_plans as plans
 from kernelyard.ops.cross_entropy.cuda_plans import StreamPlan
@@ -21,9 +22,7 @@ from kernelyard.ops.cross_entropy.targets import target_refusal
 _TARGETS = {torch.int64: "Index", torch.int32: "int"}
 
 Outputs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
-_LAYOUTS = 4096
-"""Layouts whose launches are remembered; a program whose shapes never repeat starts over after as many."""
-_prepared: dict[Any, Callable[..., Any]] = {}
+_prepared = Prepared()
 
 
 class Call(NamedTuple):
@@ -157,7 +156,7 @@ def _forward(
     run = _prepared.get(key)
     if run is None:
         call = Call(input.shape, input.stride(), input.dtype, input.device, start, *options)
-        run = _remember(key, _prepare_forward(call, target.shape, keep, gradient))
+        run = _prepared.keep(key, _prepare_forward(call, target.shape, keep, gradient))
     return run(input, target)
 
 
@@ -282,7 +281,7 @@ def _backward(
     run = _prepared.get(key)
     if run is None:
         call = Call(input.shape, input.stride(), input.dtype, input.device, start, *options)
-        run = _remember(key, _prepare_backward(call, made is not None))
+        run = _prepared.keep(key, _prepare_backward(call, made is not None))
     run(grad, input, target, kept, dx)
     return dx
 
@@ -297,13 +296,6 @@ def _prepare_backward(call: Call, made: bool) -> Callable[..., None]:
         data, grad, target = input.contiguous() if copied else input, grad.contiguous(), target.contiguous()
         launch(grad.data_ptr(), data.data_ptr(), target.data_ptr(), kept.data_ptr(), dx.data_ptr())
 
-    return run
-
-
-def _remember(key: Any, run: Callable[..., Any]) -> Callable[..., Any]:
-    if len(_prepared) >= _LAYOUTS:
-        _prepared.clear()
-    _prepared[key] = run
     return run
 
 

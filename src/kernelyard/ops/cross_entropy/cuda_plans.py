@@ -65,7 +65,7 @@ def loss_alone(device: torch.device, size: int, view: Rows, fit: Fit) -> RowPlan
         return plan
     items = _items(size, fit)
     steps = _steps(view, fit, STREAM_THREADS, items)
-    chunks = min(steps, -(-STREAM_CTAS * _sms(device) // view.rows))
+    chunks = min(steps, -(-STREAM_CTAS * plans.processors(device) // view.rows))
     tiles = -(-steps // chunks)
     return StreamPlan(fit, STREAM_THREADS, 1, items, -(-steps // tiles), tiles, view.length >= 1 << 30)
 
@@ -105,7 +105,7 @@ def totals_cluster(device: torch.device, rows: int) -> int:
 
 def looks(device: torch.device, groups: int, chunks: int) -> int:
     """CTAs along the rows that look whether there is a gradient to compute."""
-    return max(1, min(groups, LOOKS * _sms(device) // chunks))
+    return max(1, min(groups, LOOKS * plans.processors(device) // chunks))
 
 
 def _items(size: int, fit: Fit) -> int:
@@ -116,7 +116,3 @@ def _items(size: int, fit: Fit) -> int:
 def _steps(view: Rows, fit: Fit, threads: int, items: int) -> int:
     vectors = -(-(view.length + (fit.vec - 1 if fit.shifted else 0)) // fit.vec)
     return -(-vectors // (threads * items))
-
-
-def _sms(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

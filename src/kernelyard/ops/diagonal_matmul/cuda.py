@@ -12,6 +12,7 @@ from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR, Limits
+from kernelyard.kernels.prepared import LAYOUTS
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
 from kernelyard.ops.diagonal_matmul.derivative import registered
 
@@ -20,8 +21,6 @@ _LIMITS = {name: Limits(name, inputs, ()) for name, inputs in (("forward", 1), (
 _SINGLES = 16
 """Elements of a thread where no vector fits, as `plans.rows` has them."""
 _FINISH_THREADS = 128
-_LAYOUTS = 4096
-"""Launches that are remembered: a program whose shapes never repeat does not grow."""
 
 Launch = Callable[..., None]
 
@@ -36,7 +35,7 @@ def _forward(a: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     return y
 
 
-@lru_cache(_LAYOUTS)
+@lru_cache(LAYOUTS)
 def _forward_launch(
     shape: torch.Size, pitch: int, dtype: torch.dtype, factor: torch.dtype, device: torch.device, start: int
 ) -> Launch:
@@ -64,7 +63,7 @@ def _backward(
     return da, db
 
 
-@lru_cache(_LAYOUTS)
+@lru_cache(LAYOUTS)
 def _backward_launches(
     shape: torch.Size,
     pitch: int,

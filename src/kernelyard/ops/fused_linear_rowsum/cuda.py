@@ -8,14 +8,13 @@ import torch
 
 from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
+from kernelyard.kernels.prepared import LAYOUTS
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
 from kernelyard.ops.fused_linear_rowsum.derivative import empty_gradients, registered
 from kernelyard.ops.fused_linear_rowsum.plan import BACKWARD, FINISHERS, FORWARD, VECTOR, Limits, Plan, plan, vector
 
 _SOURCE = Path(__file__).with_name("strips.cu")
 _WARP = 32
-_LAYOUTS = 4096
-"""Launches that are remembered: a program whose shapes never repeat does not grow."""
 
 Launch = Callable[..., None]
 
@@ -46,7 +45,7 @@ Layout = tuple[torch.Size, tuple[int, ...], int]
 """Shape, strides, and the address's distance from a vector's."""
 
 
-@lru_cache(_LAYOUTS)
+@lru_cache(LAYOUTS)
 def _forward_launches(
     x: Layout, weight: Layout, dtypes: tuple[torch.dtype, ...], device: torch.device
 ) -> tuple[Launch, Launch, int]:
@@ -86,7 +85,7 @@ def _backward(
     return gradients
 
 
-@lru_cache(_LAYOUTS)
+@lru_cache(LAYOUTS)
 def _backward_launch(
     x: Layout | None,
     width: int,
@@ -109,7 +108,7 @@ def _with_rows(matrix: torch.Tensor) -> torch.Tensor:
     return matrix if matrix.is_contiguous() or _adjacent(matrix.shape, matrix.stride()) else matrix.contiguous()
 
 
-@lru_cache(_LAYOUTS)
+@lru_cache(LAYOUTS)
 def _adjacent(shape: torch.Size, stride: tuple[int, ...]) -> bool:
     matrix = torch.empty_strided(shape, stride, device="meta")
     return not matrix.numel() or along(matrix, -1).data is matrix
