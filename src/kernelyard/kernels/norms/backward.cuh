@@ -14,18 +14,6 @@ using Rounded = ROUNDED;
 
 constexpr int PLANES = HAS_WEIGHT + HAS_BIAS;
 
-// VEC elements as floats, in pieces of at most 16 bytes.
-template <typename T> __device__ void read(const T* from, float (&values)[VEC]) {
-  constexpr int WIDE = VEC * sizeof(T) > 16 ? 16 / sizeof(T) : VEC;
-#pragma unroll
-  for (int first = 0; first < VEC; first += WIDE) {
-    Vector<T, WIDE> piece;
-    piece.load(from + first);
-#pragma unroll
-    for (int j = 0; j < WIDE; ++j) values[first + j] = piece[j];
-  }
-}
-
 // Of a row or column.
 struct Stats { float mean, rstd; };
 struct Means { float g, g_x_hat; };

@@ -3,7 +3,6 @@
 Deterministic: sums are taken in an order that depends on shapes, dtypes and the device alone.
 """
 
-import struct
 from collections.abc import Callable
 from functools import cache, lru_cache
 from math import prod
@@ -16,6 +15,7 @@ from cuda.bindings import driver
 from kernelyard.kernels import plans as column_plans
 from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.layout import along
+from kernelyard.kernels.lines import bits
 from kernelyard.kernels.norms import backward_plans as plans
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.prepared import LAYOUTS
@@ -99,10 +99,6 @@ class _Case(NamedTuple):
     def widest(self) -> int:
         return max(self.x.itemsize, self.dy.itemsize)
 
-    @property
-    def offset_bits(self) -> int:
-        return int(struct.unpack("<i", struct.pack("<f", self.offset))[0])
-
 
 def normalise_backward(
     dy: torch.Tensor | None,
@@ -145,7 +141,7 @@ def normalise_backward(
         if not weight.is_contiguous() or weight.data_ptr() % plans.VECTOR:
             weight = weight.clone(memory_format=torch.contiguous_format)
         at_weight = weight.data_ptr()
-    bits = (at_x | at_dy | at_total) % plans.VECTOR
+    joint = (at_x | at_dy | at_total) % plans.VECTOR
     case = _Case(
         x.dtype,
         dy.dtype,
@@ -161,7 +157,7 @@ def normalise_backward(
         x_pitch,
         dy_pitch,
         total_pitch,
-        bits & -bits or plans.VECTOR,
+        joint & -joint or plans.VECTOR,
         x.device,
     )
     gradients = [gradient.data_ptr() for gradient in (dweight, dbias) if gradient.numel()]
@@ -212,7 +208,7 @@ def _pipeline(case: _Case, plan: plans.RowsPlan) -> Run | None:
     parts = -(-units // (steps * plan.teams))
     sizes = (case.outer, case.length, plan.share, case.dy_pitch, case.x_pitch, case.total_pitch)
     rooms = (plan.room(case.streams.dy), plan.room(case.streams.x))
-    rows = launcher.bind(parts, 8, *sizes, *rooms, case.offset_bits)
+    rows = launcher.bind(parts, 8, *sizes, *rooms, bits(case.offset))
     return _finished(case, rows, parts)
 
 
@@ -238,7 +234,7 @@ def _columns(case: _Case, plan: column_plans.ColumnPlan) -> Run:
     tiles = case.outer * -(-case.inner // (plan.across * plan.vec))
     steps = -(-tiles // (launcher.occupancy() * column_plans.processors(case.device)))
     parts = -(-tiles // steps)
-    columns = launcher.bind(parts, 8, case.outer, case.length, case.inner, case.offset_bits)
+    columns = launcher.bind(parts, 8, case.outer, case.length, case.inner, bits(case.offset))
     return _finished(case, columns, parts)
 
 
@@ -320,8 +316,8 @@ def _split(case: _Case) -> Run:
         sizes = (length, inner, steps)
         apply_sizes = (outer, length, inner, steps)
     built = [_launcher("split", name, case, plan.macros, plan.threads) for name in (*kernels, "split_means")]
-    sums = built[0].bind(grid, 6, *sizes, case.offset_bits)
-    apply = built[1].bind((tiles, plan.parts), 7, *apply_sizes, case.offset_bits)
+    sums = built[0].bind(grid, 6, *sizes, bits(case.offset))
+    apply = built[1].bind((tiles, plan.parts), 7, *apply_sizes, bits(case.offset))
     means = built[2].bind(-(-columns // plan.threads), 4, columns, plan.chunks, length)
     finish = _finish(case, plan.parts)
 

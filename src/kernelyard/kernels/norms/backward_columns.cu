@@ -41,8 +41,8 @@ columns_held(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const Weight
     }
     float mean[VEC] = {}, rstd[VEC] = {};
     if (at.live) {
-      if (CENTRED) read(gmean + at.outer * inner + at.column, mean);
-      read(grstd + at.outer * inner + at.column, rstd);
+      if (CENTRED) read_elements(gmean + at.outer * inner + at.column, mean);
+      read_elements(grstd + at.outer * inner + at.column, rstd);
     }
     float2 sums[VEC] = {};
 #pragma unroll

@@ -135,7 +135,7 @@ rows_pipelined(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const Weig
     return row < rows ? Stats{CENTRED ? gmean[row] : 0.f, grstd[row]} : Stats{0.f, 0.f};
   };
   const auto weight_at = [&](int column, float (&w)[VEC]) {
-    if (HAS_WEIGHT) read(s_weight + column, w);
+    if (HAS_WEIGHT) read_elements(s_weight + column, w);
 #pragma unroll
     for (int j = 0; j < VEC; ++j) w[j] = HAS_WEIGHT ? w[j] + offset : 1.f;
   };

@@ -40,8 +40,8 @@ split_rows_sums(const Dy* gdy, const Scalar* gx, const Weight* gw, const float* 
     const Index column = (tile * THREADS + threadIdx.x) * VEC;
     if (column >= length) break;
     float dy[VEC], x[VEC], w[VEC];
-    read(gdy + column, dy);
-    read(gx + column, x);
+    read_elements(gdy + column, dy);
+    read_elements(gx + column, x);
     read_weight(gw + column, __int_as_float(offset), w);
 #pragma unroll
     for (int j = 0; j < VEC; ++j) add(sums, x[j], dy[j], w[j], stats);
@@ -73,8 +73,8 @@ split_columns_sums(const Dy* gdy, const Scalar* gx, const Weight* gw, const floa
     for (Index l = Index(blockIdx.y) * WARPS + warp; l < length; l += step) {
       float dy[VEC], x[VEC];
       const Index at = (outer * length + l) * inner + column;
-      read(gdy + at, dy);
-      read(gx + at, x);
+      read_elements(gdy + at, dy);
+      read_elements(gx + at, x);
       const float w = HAS_WEIGHT ? __int_as_float(offset) + widen(gw[l]) : 1.f;
 #pragma unroll
       for (int j = 0; j < VEC; ++j) add(sums[j], x[j], dy[j], w, stats[j]);
@@ -128,9 +128,9 @@ split_rows_apply(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const We
   for (Index row = blockIdx.y; row < rows; row += gridDim.y) {
     const Found found = found_at(gfound, row);
     float dy[VEC], x[VEC], total[VEC];
-    read(gdy + row * dy_pitch + column, dy);
-    read(gx + row * x_pitch + column, x);
-    if (HAS_TOTAL) read(gtotal + row * total_pitch + column, total);
+    read_elements(gdy + row * dy_pitch + column, dy);
+    read_elements(gx + row * x_pitch + column, x);
+    if (HAS_TOTAL) read_elements(gtotal + row * total_pitch + column, total);
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
       const float x_hat = normalised(x[j], found.stats);
@@ -174,9 +174,9 @@ split_columns_apply(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const
       if (first + i >= length) break;
       const Index at = (outer * length + first + i) * inner + column;
       float dy[VEC], x[VEC], total[VEC];
-      read(gdy + at, dy);
-      read(gx + at, x);
-      if (HAS_TOTAL) read(gtotal + at, total);
+      read_elements(gdy + at, dy);
+      read_elements(gx + at, x);
+      if (HAS_TOTAL) read_elements(gtotal + at, total);
 #pragma unroll
       for (int j = 0; j < VEC; ++j) {
         const float x_hat = normalised(x[j], found[j].stats);
