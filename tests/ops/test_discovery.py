@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+import kernelyard
 import kernelyard.ops as ops
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
@@ -36,6 +38,28 @@ def test_source_files_hold_the_cuda_cpp() -> None:
     assert "cuda.py" in names
     assert "rows.cu" in names
     assert [path.name for path in ops.source_files("softmax", "eager")] == ["eager.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("softmax", "ops/softmax"),
+        ("rms_norm", "kernels/norms"),
+        ("layer_norm", "kernels/norms"),
+        ("geglu", "kernels/glu"),
+    ],
+)
+def test_source_files_hold_the_kernels_that_a_family_shares_and_no_others(name: str, folder: str) -> None:
+    root = Path(kernelyard.__file__).parent
+    module, *sources = ops.source_files(name, Backend.CUDA)
+    assert module == root / "ops" / name / "cuda.py"
+    assert sources and set(sources) == set((root / folder).glob("*.cu*"))
+
+
+@pytest.mark.parametrize("name", ops.operator_names())
+def test_every_cuda_backend_has_a_kernel_to_show(name: str) -> None:
+    if Backend.CUDA in ops.backends(name):
+        assert any(path.suffix == ".cu" for path in ops.source_files(name, Backend.CUDA))
 
 
 def test_the_public_name_stays_a_function_when_a_backend_is_imported() -> None:

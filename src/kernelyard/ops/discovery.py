@@ -1,6 +1,7 @@
 """What the operator library holds, read off its folders."""
 
 import ast
+import inspect
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -73,10 +74,19 @@ def peer_notes(name: str) -> dict[str, str]:
 
 
 def source_files(name: str, backend: Backend | str) -> list[Path]:
-    """The files a backend is written in: its Python, and the CUDA C++ and headers where it has any."""
-    module_file = Path(backend_module(name, backend).__file__ or "")
-    beside = sorted(module_file.parent.glob("*.cu*")) if module_file.stem == Backend.CUDA.value else []
-    return [module_file, *beside]
+    """The files a backend is written in: its Python, and where it has any its CUDA C++ and headers.
+
+    These lie beside it, or beside the kernels that a family of operators shares, whose Python it imports from. What
+    serves every operator, as the headers of `kernels/include` do, does not count.
+    """
+    module = backend_module(name, backend)
+    file = Path(module.__file__ or "")
+    if file.stem != Backend.CUDA.value:
+        return [file]
+    origins = [inspect.getmodule(value) for value in vars(module).values()]
+    ours = [Path(origin.__file__ or "") for origin in origins if origin and origin.__name__.startswith("kernelyard.")]
+    folders = sorted({path.parent for path in (file, *ours)})
+    return [file, *(source for folder in folders for source in sorted(folder.glob("*.cu*")))]
 
 
 def _check_operator(name: str) -> None:

@@ -1,9 +1,11 @@
 """The feed-forward block around a gated linear unit, with the parameters' names of transformers' LlamaMLP."""
 
+from abc import ABC, abstractmethod
+
 import torch
 
 
-class GatedMLP(torch.nn.Module):
+class GatedMLP(torch.nn.Module, ABC):
     """down_proj(activate(gate_proj(x), up_proj(x))); a subclass says what activates."""
 
     def __init__(
@@ -19,8 +21,9 @@ class GatedMLP(torch.nn.Module):
         self.up_proj = torch.nn.Linear(hidden_size, intermediate_size, bias, device, dtype)
         self.down_proj = torch.nn.Linear(intermediate_size, hidden_size, bias, device, dtype)
 
+    @abstractmethod
     def activate(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+        """The block's hidden values, of the shape and dtype of `gate` and `up`."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down_proj(self.activate(self.gate_proj(x), self.up_proj(x)))
