@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from kernelyard.core.environment import resolve_device
+from kernelyard.core.policy import Policy
 from kernelyard.core.verdict import Status
 from kernelyard.core.workload import DTYPES, parse_dtype
 from kernelyard.judge.evaluate import evaluate
@@ -26,6 +27,7 @@ def eval(
     timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for each of load, check and time.")] = None,
     memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for the solution's processes.")] = 16.0,
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds; the first is a warm-up.")] = 9,
+    policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.STRICT,
     sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
@@ -43,6 +45,7 @@ def eval(
             limits=Limits(memory_bytes=int(memory * (1 << 30))),
             deadlines=deadlines,
             plan=Plan(rounds=rounds),
+            policy=policy,
             on_phase=status.update,
         )
     print("\n".join(verdict_lines(verdict)))

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, computed_field, field_validator, model_validator
 
 from kernelyard.core.environment import Environment
+from kernelyard.core.policy import Policy
 
 
 class Status(str, Enum):
@@ -186,6 +187,8 @@ class Verdict(Record):
     floor: Floor | None = None
     percent_of_floor: float | None = None
     """100 x floor over the solution's median time: 100 is the speed of light."""
+    policy: Policy = Policy.STRICT
+    """What was done about the flags."""
     flags: tuple[Flag, ...] = ()
     sandbox: SandboxRecord
     environment: Environment

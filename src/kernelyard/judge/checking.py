@@ -35,4 +35,4 @@ def check(exam: Exam, candidate: Session, question: Question, found: Findings) -
         raise End(Status.NONDETERMINISTIC, f"the second call on the same input is wrong: {mark.message}")
     pairs = zip(answer.tensors or (), again.tensors or (), strict=True)
     if not all(torch.equal(first, second) for first, second in pairs):
-        found.flags.append(Flag(name="bits_differ", evidence="two calls on the same input differ within the tolerance"))
+        found.flag(Flag(name="bits_differ", evidence="two calls on the same input differ within the tolerance"))

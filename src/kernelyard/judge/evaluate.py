@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 
 from kernelyard.core.environment import describe
+from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Flag, Phase, SandboxRecord, Status, Verdict
 from kernelyard.core.workload import dtype_name
@@ -30,10 +31,11 @@ def evaluate(
     limits: Limits,
     deadlines: Deadlines = Deadlines(),
     plan: Plan = Plan(),
+    policy: Policy = Policy.STRICT,
     on_phase: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """The verdict on `solution`. Baseline and solution run in workers; only the problem runs here."""
-    found = Findings()
+    found = Findings(policy=policy)
     status, message, phase = Status.PASSED, "", None
     try:
         on_phase("starting workers")
@@ -77,6 +79,7 @@ def evaluate(
         percent_of_floor=100 * found.floor.floor_ms / found.time.p50_ms
         if passed and found.floor and found.time
         else None,
+        policy=policy,
         flags=tuple(found.flags),
         sandbox=SandboxRecord(kind=sandbox.value, missing=found.missing_layers),
         environment=describe(device),
@@ -119,7 +122,7 @@ def _examine(
         question = exam.question()
         ask(exam, candidate, question, found)
         if trial == 1 and (reason := exam.degenerate(question, first_answer)):
-            found.flags.append(Flag(name="degenerate_problem", evidence=reason))
+            found.flag(Flag(name="degenerate_problem", evidence=reason))
         del question
     del first_answer
 

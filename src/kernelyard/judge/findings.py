@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from kernelyard.core.policy import Policy, Ruling
 from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, Status, Timing, worst_of
 from kernelyard.judge.exam import Mark
 from kernelyard.sandbox.session import Ended
@@ -26,6 +27,15 @@ class Findings:
     baseline: Timing | None = None
     time: Timing | None = None
     rounds: list[tuple[float, float]] = field(default_factory=list)
+    policy: Policy = Policy.STRICT
+
+    def flag(self, flag: Flag) -> None:
+        """Keep what was noticed, as the policy has it. Raises End where the policy refuses."""
+        ruling = self.policy.ruling(flag.name)
+        if ruling is not Ruling.FINE:
+            self.flags.append(flag)
+        if ruling is Ruling.REJECT:
+            raise End(Status.REJECTED, f"{flag.name}: {flag.evidence}")
 
 
 class End(Exception):

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from kernelyard.core.verdict import Flag, Status
+from kernelyard.core.verdict import Flag
 from kernelyard.judge.clock import Clock, Side
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import End, Findings, accept, blameless, make_room
+from kernelyard.judge.findings import Findings, accept, blameless, make_room
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.session import Session
 
@@ -43,16 +43,14 @@ def time_rounds(
         if len(clock.counted()) == needed:
             break
     else:
-        found.flags.append(clock.doubt())
-        raise End(Status.REJECTED, f"{found.flags[-1].name}: {found.flags[-1].evidence}")
+        found.flag(clock.doubt())
 
     found.baseline, found.time = clock.timing(0), clock.timing(1)
     found.rounds = clock.medians()
     if found.floor and found.time.p50_ms < found.floor.impossible_ms:
         least = found.floor.impossible_ms
         evidence = f"{found.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
-        found.flags.append(Flag(name="under_the_floor", evidence=evidence))
-        raise End(Status.REJECTED, f"under_the_floor: {evidence}")
+        found.flag(Flag(name="under_the_floor", evidence=evidence))
 
 
 def _run(session: Session, sets: list[list[Any]]) -> Side:

@@ -1,0 +1,47 @@
+"""What a judge does about a flag: refuse the solution, show the flag, or say nothing.
+
+A flag is an observation with its evidence; whether it matters depends on who asks. Three policies answer:
+
+- `strict` ranks solutions: what cannot be shown to be the solution's own honest work is refused;
+- `training` rewards a model that learns from verdicts: what is doubtful is shown, so that the reward can weigh it;
+- `explore` is for one's own kernels: only what makes a verdict untrue is refused.
+
+A wrong answer and a time that cannot be true are refused by all three.
+"""
+
+from enum import Enum
+
+
+class Ruling(str, Enum):
+    """What comes of a flag."""
+
+    REJECT = "reject"
+    SHOW = "show"
+    FINE = "fine"
+
+
+class Policy(str, Enum):
+    """Who asks."""
+
+    STRICT = "strict"
+    TRAINING = "training"
+    EXPLORE = "explore"
+
+    def ruling(self, flag: str) -> Ruling:
+        """What this policy does about the flag of that name. Raises KeyError for one that has no ruling."""
+        return RULINGS[flag][list(Policy).index(self)]
+
+
+_ALWAYS = (Ruling.REJECT,) * 3
+_SHOWN = (Ruling.SHOW,) * 3
+
+RULINGS: dict[str, tuple[Ruling, Ruling, Ruling]] = {
+    # The clock: a time that is not true is refused whoever asks.
+    "clock_mismatch": _ALWAYS,
+    "unjoined_work": _ALWAYS,
+    "under_the_floor": _ALWAYS,
+    # The answer: right within the tolerance, and worth knowing.
+    "degenerate_problem": _SHOWN,
+    "bits_differ": _SHOWN,
+}
+"""Rulings by flag, in the order strict, training, explore."""
