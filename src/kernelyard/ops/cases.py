@@ -59,6 +59,11 @@ def small(dtype: str, **options: Any) -> Sweep:
     return Sweep(x_name="M", x_label="rows of 4096", points=points, host=True)
 
 
+def ladder(device_type: str) -> Workload:
+    """64 MiB of bf16 to a tensor on a GPU; small enough for Triton's interpreter on a CPU."""
+    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
+
+
 # Powers of two and their neighbours stand at the ends of every launch setting's range.
 _SHORT = (1024, 2047, 2048, 4096, 4099, 8192, 8200, 16384, 16385, 32768, 32771)
 _LONG = (65536, 65541, 131072, 131079, 200_003, 262144, 262145, 300_000)

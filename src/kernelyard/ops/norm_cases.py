@@ -1,11 +1,11 @@
-"""What the norms' definitions share: values and parameters from a seed, the bytes of both passes."""
+"""What the norms' definitions share: values and parameters from a seed, the bytes of both passes, long rows."""
 
 import torch
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost
 from kernelyard.core.workload import DTYPES, Mode, Workload
-from kernelyard.ops.cases import of_mode
+from kernelyard.ops.cases import GPU_LENGTHS, Cases, of_mode
 from kernelyard.ops.inputs import laid_out
 
 
@@ -67,3 +67,26 @@ def normalized_shape(x: torch.Tensor, count: int, dim: int) -> torch.Size:
     """The sizes of the `count` dims of `x` that end at `dim`, which is how the public functions name them."""
     end = dim % x.ndim + 1
     return x.shape[end - count : end]
+
+
+ON_A_GPU: Cases = (
+    *[((5, n), {}) for n in GPU_LENGTHS],
+    ((300, 8192), {}),
+    ((1000, 16384), {}),
+    ((700, 40_000), {}),
+    ((3, 16384), {"layout": "misaligned"}),
+    ((3, 40_000), {"layout": "sliced"}),
+    ((2, 4_194_304), {}),
+    ((3, 4_000_037), {}),
+    ((1_000_000, 3), {}),
+    ((1_000_000, 16), {}),
+    ((1_000_000, 100), {}),
+    ((4, 70_000), {"shift": 1000}),
+    ((4, 70_001), {"weight": False}),
+)
+OTHER_DIMS_ON_A_GPU: Cases = (
+    ((64, 1000, 24), {"dim": 1}),
+    ((3, 9001, 40), {"dim": 1}),
+    ((2, 64, 300, 300), {"dim": 1}),
+    ((1_000_000, 3), {"dim": 0}),
+)

@@ -7,7 +7,7 @@ import torch
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import DTYPES, Mode, Workload
-from kernelyard.ops.cases import Cases, by_length, grid, of_mode, small
+from kernelyard.ops.cases import Cases, by_length, grid, ladder, of_mode, small
 from kernelyard.ops.diagonal_matmul.reference import diagonal_matmul
 from kernelyard.ops.inputs import generator_of, laid_out
 
@@ -52,11 +52,6 @@ def workload_of(shape: tuple[int, ...], dtype: str) -> Workload:
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """Row lengths of B at a constant size, 512 MiB on a GPU, 2^16 elements on a CPU; few rows for the host's time."""
     return by_length(dtype, device_type), small(dtype)
-
-
-def ladder(device_type: str) -> Workload:
-    """64 MiB of bf16 on a GPU; small enough for Triton's interpreter on a CPU."""
-    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
 _EVERY_DTYPE: Cases = (

@@ -7,10 +7,10 @@ import torch
 
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops.cases import GPU_LENGTHS, Cases, by_length, grid, of_mode, small
+from kernelyard.ops.cases import Cases, by_length, grid, ladder, of_mode, small
 from kernelyard.ops.fused_add_rms_norm.reference import fused_add_rms_norm
 from kernelyard.ops.inputs import generator_of
-from kernelyard.ops.norm_cases import norm_cost, parameter, values, workload_over_rows
+from kernelyard.ops.norm_cases import ON_A_GPU, norm_cost, parameter, values, workload_over_rows
 
 
 def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
@@ -62,11 +62,6 @@ def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     return (lengths,) if device_type == "cpu" else (lengths, small(dtype))
 
 
-def ladder(device_type: str) -> Workload:
-    """128 MiB of bf16 on a GPU; small enough for Triton's interpreter on a CPU."""
-    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
-
-
 _EVERY_DTYPE: Cases = (
     ((5, 96), {}),
     ((3, 1000), {}),
@@ -100,22 +95,6 @@ _ONCE: Cases = (
     ((6, 130), {"dtype": "float16", "weight_dtype": "bfloat16", "offset": 1.0}),
     ((6, 130), {"weight_dtype": "bfloat16"}),
 )
-_GPU: Cases = (
-    *[((5, n), {}) for n in GPU_LENGTHS],
-    ((300, 8192), {}),
-    ((1000, 16384), {}),
-    ((700, 40_000), {}),
-    ((3, 16384), {"layout": "misaligned"}),
-    ((3, 40_000), {"layout": "sliced"}),
-    ((2, 4_194_304), {}),
-    ((3, 4_000_037), {}),
-    ((1_000_000, 3), {}),
-    ((1_000_000, 16), {}),
-    ((1_000_000, 100), {}),
-    ((4, 70_000), {"shift": 1000}),
-    ((4, 70_001), {"weight": False}),
-    ((4, 70_001), {"offset": 1.0, "casting": "llama"}),
-)
 
 
 DEFINITION = Operator(
@@ -128,7 +107,7 @@ DEFINITION = Operator(
     differentiable=("x", "residual", "weight"),
     outputs=("y", "total"),
     workloads=grid(_EVERY_DTYPE, _ONCE),
-    gpu_workloads=grid(_GPU),
+    gpu_workloads=grid((*ON_A_GPU, ((4, 70_001), {"offset": 1.0, "casting": "llama"}))),
     sweeps=sweeps,
     ladder=ladder,
     workload_of=partial(workload_over_rows, "fused_add_rms_norm"),

@@ -7,7 +7,7 @@ import torch
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.ops import gated
-from kernelyard.ops.cases import Cases, grid
+from kernelyard.ops.cases import Cases, grid, ladder
 from kernelyard.ops.geglu.reference import geglu
 
 
@@ -25,11 +25,6 @@ def cost(workload: Workload, mode: Mode) -> Cost:
 def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """As `gated.sweeps`; and the tanh form, at the same sizes."""
     return (*gated.sweeps(dtype, device_type), gated.sweeps(dtype, device_type, approximate="tanh")[0])
-
-
-def ladder(device_type: str) -> Workload:
-    """64 MiB of each tensor in bf16 on a GPU; small enough for Triton's interpreter on a CPU."""
-    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
 _TANH: Cases = (

@@ -7,9 +7,17 @@ import torch
 
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops.cases import GPU_LENGTHS, Cases, by_length, grid, of_millions, small
+from kernelyard.ops.cases import Cases, by_length, grid, ladder, of_millions, small
 from kernelyard.ops.inputs import generator_of
-from kernelyard.ops.norm_cases import norm_cost, normalized_shape, parameter, values, workload_over_rows
+from kernelyard.ops.norm_cases import (
+    ON_A_GPU,
+    OTHER_DIMS_ON_A_GPU,
+    norm_cost,
+    normalized_shape,
+    parameter,
+    values,
+    workload_over_rows,
+)
 from kernelyard.ops.rms_norm.reference import rms_norm
 
 
@@ -66,11 +74,6 @@ def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     return lengths, of_millions(dtype), images, small(dtype)
 
 
-def ladder(device_type: str) -> Workload:
-    """64 MiB of bf16 on a GPU; small enough for Triton's interpreter on a CPU."""
-    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
-
-
 _EVERY_DTYPE: Cases = (
     ((5, 96), {}),
     ((3, 1000), {}),
@@ -110,26 +113,6 @@ _ONCE: Cases = (
     ((6, 130), {"weight_dtype": "bfloat16"}),
     ((3, 24, 10), {"dim": 1, "dtype": "bfloat16", "offset": 1.0, "weight_dtype": "float32"}),
 )
-_GPU: Cases = (
-    *[((5, n), {}) for n in GPU_LENGTHS],
-    ((300, 8192), {}),
-    ((1000, 16384), {}),
-    ((700, 40_000), {}),
-    ((3, 16384), {"layout": "misaligned"}),
-    ((3, 40_000), {"layout": "sliced"}),
-    ((64, 1000, 24), {"dim": 1}),
-    ((3, 9001, 40), {"dim": 1}),
-    ((2, 64, 300, 300), {"dim": 1}),
-    ((2, 4_194_304), {}),
-    ((3, 4_000_037), {}),
-    ((1_000_000, 3), {}),
-    ((1_000_000, 16), {}),
-    ((1_000_000, 100), {}),
-    ((1_000_000, 3), {"dim": 0}),
-    ((4, 70_000), {"shift": 1000}),
-    ((4, 70_001), {"weight": False}),
-    ((4, 70_001), {"offset": 1.0, "casting": "llama"}),
-)
 
 
 DEFINITION = Operator(
@@ -141,7 +124,7 @@ DEFINITION = Operator(
     public_arguments=public_arguments,
     differentiable=("x", "weight"),
     workloads=grid(_EVERY_DTYPE, _ONCE),
-    gpu_workloads=grid(_GPU),
+    gpu_workloads=grid((*ON_A_GPU, *OTHER_DIMS_ON_A_GPU, ((4, 70_001), {"offset": 1.0, "casting": "llama"}))),
     sweeps=sweeps,
     ladder=ladder,
     workload_of=partial(workload_over_rows, "rms_norm"),

@@ -7,7 +7,7 @@ import torch
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops.cases import GPU_LENGTHS, Cases, by_length, grid, of_millions, of_mode, small
+from kernelyard.ops.cases import GPU_LENGTHS, Cases, by_length, grid, ladder, of_millions, of_mode, small
 from kernelyard.ops.inputs import generator_of, laid_out
 from kernelyard.ops.softmax.reference import softmax
 
@@ -60,11 +60,6 @@ def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     """
     lengths = by_length(dtype, device_type)
     return (lengths,) if device_type == "cpu" else (lengths, of_millions(dtype), small(dtype))
-
-
-def ladder(device_type: str) -> Workload:
-    """64 MiB of bf16 on a GPU; small enough for Triton's interpreter on a CPU."""
-    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
 _EVERY_DTYPE: Cases = (

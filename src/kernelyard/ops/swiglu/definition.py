@@ -3,7 +3,7 @@
 from kernelyard.core.operator import Cost, Operator
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.ops import gated
-from kernelyard.ops.cases import grid
+from kernelyard.ops.cases import grid, ladder
 from kernelyard.ops.swiglu.reference import swiglu
 
 
@@ -11,11 +11,6 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     """Operations of an element: forward exponential, add, divide and two products; backward, which does most of it
     again, four products for the gradients and two multiply-adds for the slope."""
     return gated.cost(workload, mode, forward_operations=5, backward_operations=12)
-
-
-def ladder(device_type: str) -> Workload:
-    """64 MiB of each tensor in bf16 on a GPU; small enough for Triton's interpreter on a CPU."""
-    return Workload.of(64, 1000) if device_type == "cpu" else Workload.of(8192, 4096, dtype="bfloat16")
 
 
 DEFINITION = Operator(
