@@ -18,6 +18,7 @@ from kernelyard.kernels.layout import along
 from kernelyard.kernels.lines import bits
 from kernelyard.kernels.norms import backward_plans as plans
 from kernelyard.kernels.nvrtc import Defines
+from kernelyard.kernels.plans import VECTOR
 from kernelyard.kernels.prepared import LAYOUTS
 from kernelyard.kernels.support import TYPES
 
@@ -79,9 +80,9 @@ class _Case(NamedTuple):
     @property
     def vec(self) -> int:
         """Elements to a vector, such that every vector of every tensor is aligned."""
-        vec = plans.VECTOR // max(self.x.itemsize, self.dy.itemsize)
+        vec = VECTOR // max(self.x.itemsize, self.dy.itemsize)
         sizes = [self.length, self.x_pitch, self.dy_pitch, self.total_pitch] if self.inner == 1 else [self.inner]
-        while any(size % vec for size in sizes) or self.alignment % min(plans.VECTOR, vec * self.widest):
+        while any(size % vec for size in sizes) or self.alignment % min(VECTOR, vec * self.widest):
             vec //= 2
         return vec
 
@@ -138,10 +139,10 @@ def normalise_backward(
     at_x, at_dy, at_total = x.data_ptr(), dy.data_ptr(), dtotal.data_ptr() if dtotal is not None else 0
     at_weight = 0
     if weight is not None:
-        if not weight.is_contiguous() or weight.data_ptr() % plans.VECTOR:
+        if not weight.is_contiguous() or weight.data_ptr() % VECTOR:
             weight = weight.clone(memory_format=torch.contiguous_format)
         at_weight = weight.data_ptr()
-    joint = (at_x | at_dy | at_total) % plans.VECTOR
+    joint = (at_x | at_dy | at_total) % VECTOR
     case = _Case(
         x.dtype,
         dy.dtype,
@@ -157,7 +158,7 @@ def normalise_backward(
         x_pitch,
         dy_pitch,
         total_pitch,
-        joint & -joint or plans.VECTOR,
+        joint & -joint or VECTOR,
         x.device,
     )
     gradients = [gradient.data_ptr() for gradient in (dweight, dbias) if gradient.numel()]
@@ -190,7 +191,7 @@ def _runner(case: _Case) -> Run:
             return run
     if case.inner > 1:
         columns = column_plans.columns(
-            _COLUMNS, case.outer, case.length, case.inner, case.widest, min(plans.VECTOR, case.alignment)
+            _COLUMNS, case.outer, case.length, case.inner, case.widest, min(VECTOR, case.alignment)
         )
         if columns.chunks == 1:
             return _columns(case, columns)

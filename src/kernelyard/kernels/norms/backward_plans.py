@@ -5,14 +5,8 @@ from functools import cache
 from typing import NamedTuple
 
 from kernelyard.kernels.nvrtc import Defines
+from kernelyard.kernels.plans import LARGEST_CLUSTER, VECTOR
 from kernelyard.kernels.powers import power_above
-
-VECTOR = 16
-"""Bytes of the widest load."""
-
-
-LARGEST_CLUSTER = 16
-"""More than 8 is not portable, but every Hopper allows it."""
 
 SHARED = 228 << 10
 """Bytes of shared memory that the CTAs of a multiprocessor have, of which each takes 1 KiB more than it asks for."""

@@ -8,10 +8,11 @@ import torch
 
 from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
+from kernelyard.kernels.plans import VECTOR
 from kernelyard.kernels.prepared import LAYOUTS
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
 from kernelyard.ops.fused_linear_rowsum.derivative import empty_gradients, registered
-from kernelyard.ops.fused_linear_rowsum.plan import BACKWARD, FINISHERS, FORWARD, VECTOR, Limits, Plan, plan, vector
+from kernelyard.ops.fused_linear_rowsum.plan import BACKWARD, FINISHERS, FORWARD, Limits, Plan, plan, vector
 
 _SOURCE = Path(__file__).with_name("strips.cu")
 _WARP = 32

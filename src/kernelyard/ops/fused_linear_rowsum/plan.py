@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from kernelyard.kernels.nvrtc import Defines
+from kernelyard.kernels.plans import VECTOR
 
-VECTOR = 16
-"""Bytes of the widest load."""
 FINISHERS = 8
 """Warps that share out the strips when a row's parts are added up."""
 
