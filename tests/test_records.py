@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError, unknown
-from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, SandboxRecord, Status, Timing, Verdict
+from kernelyard.core.verdict import Decision, ErrorFigures, Flag, Floor, Phase, SandboxRecord, Status, Timing, Verdict
 from kernelyard.core.workload import Workload
 from kernelyard.ladder.record import LadderRow
 from kernelyard.report.verdict import verdict_lines
@@ -43,6 +43,11 @@ PASSED = {
     "speedup": 1.0,
     "speedup_low": 0.9,
     "speedup_high": 1.1,
+    "rounds": 8,
+    "noise": 0.01,
+    "decision": Decision.INCONCLUSIVE,
+    "host_baseline": TIMING,
+    "host_time": TIMING,
     "floor": FLOOR,
     "percent_of_floor": 25.0,
     "flags": (Flag(name="a", evidence="b"),),
@@ -68,6 +73,10 @@ def test_a_full_verdict_survives_the_round_trip() -> None:
         ({"baseline": None}, "come together"),
         ({"speedup": None}, "come together"),
         ({"baseline": TIMING.model_copy(update={"cache": "warm"})}, "unlike methods"),
+        ({"decision": None}, "come together"),
+        ({"decision": Decision.FASTER}, "does not lie above 1"),
+        ({"decision": Decision.SLOWER}, "does not lie below 1"),
+        ({"host_time": TIMING.model_copy(update={"cache": "warm"})}, "unlike methods"),
         ({"floor": FLOOR.model_copy(update={"impossible_ms": 3.0})}, "under the floor"),
         ({"verdict": "passed"}, "Extra inputs"),
     ],
@@ -78,7 +87,10 @@ def test_a_verdict_that_claims_too_much_is_refused(change: dict[str, object], co
 
 
 def test_a_timeout_names_its_phase() -> None:
-    measured = ("baseline", "time", "speedup", "speedup_low", "speedup_high", "percent_of_floor")
+    measured = (
+        "baseline", "time", "speedup", "speedup_low", "speedup_high", "percent_of_floor",
+        "rounds", "noise", "decision", "host_baseline", "host_time",
+    )  # fmt: skip
     bare = {key: value for key, value in PASSED.items() if key not in measured} | {"status": Status.TIMEOUT}
     with pytest.raises(ValidationError, match="names its phase"):
         Verdict(**bare)  # type: ignore[arg-type]
@@ -119,7 +131,10 @@ def test_a_workload_has_one_spelling() -> None:
 
 
 def test_a_strangers_message_cannot_repaint_the_terminal() -> None:
-    measured = ("baseline", "time", "speedup", "speedup_low", "speedup_high", "percent_of_floor")
+    measured = (
+        "baseline", "time", "speedup", "speedup_low", "speedup_high", "percent_of_floor",
+        "rounds", "noise", "decision", "host_baseline", "host_time",
+    )  # fmt: skip
     bare = {key: value for key, value in PASSED.items() if key not in measured}
     said = "\x1b[2J\x1b[1Hs.py on p.py: passed"
     verdict = Verdict(**(bare | {"status": Status.RUNTIME_ERROR, "message": said}))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelyard.core.operator import Cost
-from kernelyard.judge.clock import Clock, Side
+from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.floor import Ceilings, datasheet_gbps, floor
 from kernelyard.judge.statistics import median, paired_ratio
 
@@ -40,7 +40,8 @@ def _clock(device: torch.device, event: float, host: float, outside: float) -> C
     """Eight rounds: the baseline takes 10 ms, its host clock 10.2, its requests 11 a call."""
     clock = Clock(device)
     for _ in range(8):
-        clock.add(Side.of([(10.0, 10.2)], 0.011), Side.of([(event, host)], outside / 1e3))
+        honest = Side.of([(10.0, 10.2)], 0.011)
+        clock.add(Round(honest, honest, Side.of([(event, host)], outside / 1e3)))
     return clock
 
 
@@ -67,10 +68,12 @@ def test_rounds_with_hidden_work_do_not_count(
 
 def test_a_disturbed_round_is_left_out_and_the_honest_ones_count() -> None:
     clock = _clock(CPU, 5.0, 5.0, 6.0)
-    clock.add(Side.of([(10.0, 10.2)], 0.011), Side.of([(1.0, 1.0)], 0.090))
+    honest = Side.of([(10.0, 10.2)], 0.011)
+    clock.add(Round(honest, honest, Side.of([(1.0, 1.0)], 0.090)))
     assert len(clock.counted()) == 8
-    assert clock.medians() == [(10.0, 5.0)] * 8
-    assert clock.timing(1).samples_ms == (5.0,) * 8
+    assert clock.ratio().mean == pytest.approx(2.0)
+    assert clock.solution().samples_ms == (5.0,) * 8
+    assert clock.baseline().samples_ms == (10.0,) * 16
 
 
 def test_the_floor_is_the_larger_term() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelyard.core.verdict import Status, Verdict
+from kernelyard.core.verdict import Decision, Status, Verdict
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.launch import SandboxKind, choose
@@ -60,15 +60,17 @@ def test_reject_gets_its_typed_verdict(solution: Path, device: torch.device) -> 
 
 
 def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -> None:
-    plan = Plan(rounds=4)
+    plan = Plan(rounds=4, most_rounds=3)
     verdict = judge(ROOT / "examples/judge/correct.py", device, plan=plan)
     assert verdict.status is Status.PASSED, verdict.message
     assert verdict.trials == plan.trials
     assert verdict.timed_outputs_checked >= plan.rounds
     assert verdict.time is not None and verdict.baseline is not None and verdict.floor is not None
-    assert len(verdict.time.samples_ms) == len(verdict.baseline.samples_ms) == (plan.rounds - 1) * plan.calls
+    assert 2 * len(verdict.time.samples_ms) == len(verdict.baseline.samples_ms) == 2 * (plan.rounds - 1) * plan.calls
     assert verdict.speedup_low is not None and verdict.speedup is not None and verdict.speedup_high is not None
     assert verdict.speedup_low <= verdict.speedup <= verdict.speedup_high
+    assert verdict.decision is Decision.SLOWER and verdict.rounds == 3
+    assert verdict.host_time is not None and verdict.host_baseline is not None
     assert verdict.floor.bytes == 2 * 32 * 1000 * 4
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
 

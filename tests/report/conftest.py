@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kernelyard.core.environment import Environment
-from kernelyard.core.verdict import ErrorFigures, Flag, Floor, SandboxRecord, Status, Timing, Verdict
+from kernelyard.core.verdict import Decision, ErrorFigures, Flag, Floor, SandboxRecord, Status, Timing, Verdict
 from kernelyard.ladder.record import Ladder, LadderRow
 from kernelyard.report.ledger import BenchRow, config_text
 
@@ -162,6 +162,9 @@ def make_verdict(environment: Environment) -> Callable[..., Verdict]:
                 "speedup": 1.6,
                 "speedup_low": 1.55,
                 "speedup_high": 1.65,
+                "rounds": 8,
+                "noise": 0.004,
+                "decision": Decision.FASTER,
                 "floor": FLOOR,
                 "percent_of_floor": 80.0,
                 "flags": (Flag(name="slow_start", evidence="first call took 3 s"),),

@@ -26,7 +26,8 @@ def eval(
     json: Annotated[bool, typer.Option("--json", help="The record as one line of JSON, the last of stdout.")] = False,
     timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for each of load, check and time.")] = None,
     memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for the solution's processes.")] = 16.0,
-    rounds: Annotated[int, typer.Option(min=3, help="Timed rounds; the first is a warm-up.")] = 9,
+    rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
+    budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 60.0,
     policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.STRICT,
     sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
@@ -44,7 +45,7 @@ def eval(
             sandbox=choose(sandbox, str(where)),
             limits=Limits(memory_bytes=int(memory * (1 << 30))),
             deadlines=deadlines,
-            plan=Plan(rounds=rounds),
+            plan=Plan(rounds=rounds, seconds=budget),
             policy=policy,
             on_phase=status.update,
         )

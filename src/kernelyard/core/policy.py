@@ -40,6 +40,10 @@ RULINGS: dict[str, tuple[Ruling, Ruling, Ruling]] = {
     "clock_mismatch": _ALWAYS,
     "unjoined_work": _ALWAYS,
     "under_the_floor": _ALWAYS,
+    "outside_clock": _ALWAYS,
+    "uneven_calls": _ALWAYS,
+    # A gain so large that it was looked at twice; it stood, or there would be no pass.
+    "large_gain": _SHOWN,
     # The answer: right within the tolerance, and worth knowing.
     "degenerate_problem": _SHOWN,
     "bits_differ": _SHOWN,

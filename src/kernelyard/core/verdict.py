@@ -31,6 +31,15 @@ class Status(str, Enum):
     INVALID_PROBLEM = "invalid_problem"
 
 
+class Decision(str, Enum):
+    """What paired rounds say about a solution's time beside the baseline's."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    TIE = "tie"
+    INCONCLUSIVE = "inconclusive"
+
+
 class Phase(str, Enum):
     """Where in the protocol a verdict was reached."""
 
@@ -54,6 +63,11 @@ class Timing(Record):
     """The clock: `cuda_event`, `host`."""
     cache: str
     """`cold` when the last-level cache was flushed before each call, `warm` when not."""
+
+    @property
+    def method(self) -> tuple[str, str]:
+        """Clock and cache: times of unlike methods are never compared."""
+        return self.timer, self.cache
 
     @model_validator(mode="before")
     @classmethod
@@ -184,6 +198,15 @@ class Verdict(Record):
     speedup_low: float | None = None
     speedup_high: float | None = None
     """Ends of the 95 % interval of `speedup`."""
+    rounds: int | None = None
+    """Paired rounds that `speedup` is made of."""
+    noise: float | None = None
+    """What the baseline seemed to gain or lose against itself in the same rounds; 0.01 is 1 %."""
+    decision: Decision | None = None
+    """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within."""
+    host_baseline: Timing | None = None
+    host_time: Timing | None = None
+    """From before the call on the host until the device is idle, in a warm cache: what a caller who waits sees."""
     floor: Floor | None = None
     percent_of_floor: float | None = None
     """100 x floor over the solution's median time: 100 is the speed of light."""
@@ -202,6 +225,11 @@ class Verdict(Record):
             self.speedup_low,
             self.speedup_high,
             self.percent_of_floor,
+            self.rounds,
+            self.noise,
+            self.decision,
+            self.host_baseline,
+            self.host_time,
         )
         if self.status is not Status.PASSED and any(value is not None for value in measured):
             raise ValueError(f"no time without a pass, but status is {self.status.value}")
@@ -212,13 +240,18 @@ class Verdict(Record):
                 raise ValueError("no pass with a mismatched element")
             if self.time is not None and not self.timed_outputs_checked:
                 raise ValueError("no time without a checked output of a timed call")
-        if (self.speedup is None) != (self.time is None) or (self.time is None) != (self.baseline is None):
-            raise ValueError("baseline, time and speedup come together or not at all")
-        if self.time is not None and self.baseline is not None:
-            if (self.time.timer, self.time.cache) != (self.baseline.timer, self.baseline.cache):
+        if len({value is None for value in (self.baseline, self.time, self.speedup, self.decision, self.noise)}) > 1:
+            raise ValueError("baseline, time, speedup, noise and decision come together or not at all")
+        for solution, baseline in ((self.time, self.baseline), (self.host_time, self.host_baseline)):
+            if (solution and solution.method) != (baseline and baseline.method):
                 raise ValueError("baseline and solution were timed by unlike methods")
-            if self.floor is not None and self.time.p50_ms < self.floor.impossible_ms:
-                raise ValueError("a time under the floor is never a pass")
+        low, high = self.speedup_low, self.speedup_high
+        if self.decision is Decision.FASTER and not (low and low > 1):
+            raise ValueError("faster, but the interval of the speedup does not lie above 1")
+        if self.decision is Decision.SLOWER and not (high and high < 1):
+            raise ValueError("slower, but the interval of the speedup does not lie below 1")
+        if self.time is not None and self.floor is not None and self.time.p50_ms < self.floor.impossible_ms:
+            raise ValueError("a time under the floor is never a pass")
         if self.status is Status.TIMEOUT and self.phase is None:
             raise ValueError("a timeout names its phase")
         return self

@@ -5,6 +5,8 @@ judge holds them against its own clock around the whole request. The baseline we
 nothing to hide, so what its requests took beyond its own account is what the protocol costs. A round in which the
 solution took more than that beyond its account does not count: something disturbed it, or work was hidden in it. Either
 way what is left are rounds whose times can be believed; too few of them, and the solution is refused.
+
+The baseline runs twice in every round: against itself it shows how much this machine invents.
 """
 
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelyard.core.verdict import Flag, Timing
-from kernelyard.judge.statistics import median
+from kernelyard.judge.statistics import Ratio, median, paired_ratio
 from kernelyard.judge.timing import timer_of
 
 # What must pass unaccounted, in ms a call, before a round is doubted: scheduling noise of a loaded machine.
@@ -23,6 +25,10 @@ NOISE_SHARE = 0.5
 # Work that outlives the call on the device: event time ends before the device is idle. Launch jitter is microseconds.
 UNJOINED_MS = 0.1
 UNJOINED_SHARE = 0.25
+# Calls of one round on inputs of one shape take alike. Where their mean is this far above their median, round after
+# round and beyond the baseline's, one call does the others' work. A CPU's calls are disturbed one by one.
+UNEVEN = {"cpu": 2.0}
+UNEVEN_DEVICE = 1.25
 
 Samples = Sequence[tuple[float, float]]
 
@@ -41,33 +47,60 @@ class Side:
         events = tuple(event for event, _ in samples)
         return cls(events, median(events), median([host for _, host in samples]), 1e3 * run_seconds / len(samples))
 
+    @property
+    def unevenness(self) -> float:
+        """Mean over median of the calls."""
+        return sum(self.events) / len(self.events) / self.event
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: the baseline, the baseline once more, the solution; in random order, on the same inputs."""
+
+    baseline: Side
+    control: Side
+    solution: Side
+
 
 class Clock:
     """Rounds of baseline and solution, and which of them count."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.rounds: list[tuple[Side, Side]] = []
+        self.rounds: list[Round] = []
 
-    def add(self, baseline: Side, solution: Side) -> None:
-        self.rounds.append((baseline, solution))
+    def add(self, one: Round) -> None:
+        self.rounds.append(one)
 
-    def counted(self) -> list[tuple[Side, Side]]:
+    def counted(self) -> list[Round]:
         """The rounds in which the solution accounts for the time that passed."""
-        return [pair for pair in self.rounds if not any(excess > allowed for _, excess, allowed in self._excess(pair))]
+        return [one for one in self.rounds if not any(excess > allowed for _, excess, allowed in self._excess(one))]
 
-    def timing(self, side: int) -> Timing:
-        """All samples of the counted rounds; `side` is 0 for the baseline and 1 for the solution."""
-        samples = tuple(sample for pair in self.counted() for sample in pair[side].events)
-        return Timing(samples_ms=samples, timer=timer_of(self.device), cache="cold")
+    def ratio(self) -> Ratio:
+        """Baseline time over solution time."""
+        counted = self.counted()
+        return paired_ratio([_both(one) for one in counted], [one.solution.event for one in counted])
 
-    def medians(self) -> list[tuple[float, float]]:
-        """(baseline, solution) of every counted round."""
-        return [(baseline.event, solution.event) for baseline, solution in self.counted()]
+    def control(self) -> Ratio:
+        """The baseline over itself."""
+        counted = self.counted()
+        return paired_ratio([one.baseline.event for one in counted], [one.control.event for one in counted])
+
+    def baseline(self) -> Timing:
+        """All samples of the baseline in the counted rounds."""
+        sides = [side for one in self.counted() for side in (one.baseline, one.control)]
+        return self._timing([sample for side in sides for sample in side.events])
+
+    def solution(self) -> Timing:
+        """All samples of the solution in the counted rounds."""
+        return self._timing([sample for one in self.counted() for sample in one.solution.events])
+
+    def _timing(self, samples: list[float]) -> Timing:
+        return Timing(samples_ms=tuple(samples), timer=timer_of(self.device), cache="cold")
 
     def doubt(self) -> Flag:
         """What speaks against the rounds that do not count; asked for where too few do."""
-        excesses = [excess for pair in self.rounds for excess in self._excess(pair)]
+        excesses = [excess for one in self.rounds for excess in self._excess(one)]
         name, excess, allowed = max(excesses, key=lambda entry: entry[1] - entry[2])
         counted = len(self.counted())
         evidence = (
@@ -76,17 +109,33 @@ class Clock:
         )
         return Flag(name=name, evidence=evidence)
 
-    def _excess(self, pair: tuple[Side, Side]) -> list[tuple[str, float, float]]:
+    def uneven(self) -> Flag | None:
+        """The flag for a solution one of whose calls does the work of the others."""
+        counted = self.counted()
+        own = median([one.solution.unevenness for one in counted])
+        usual = max(1.0, median([side.unevenness for one in counted for side in (one.baseline, one.control)]))
+        allowed = usual * UNEVEN.get(self.device.type, UNEVEN_DEVICE)
+        if own <= allowed:
+            return None
+        evidence = f"the calls of a round take {own:.3g} times their median on average, {allowed:.3g} allowed"
+        return Flag(name="uneven_calls", evidence=evidence)
+
+    def _excess(self, one: Round) -> list[tuple[str, float, float]]:
         """(name of the flag, ms a call that the solution does not account for, ms allowed) by each outer clock."""
-        baselines = [baseline for baseline, _ in self.rounds]
-        scale = max(pair[1].event, median([baseline.event for baseline in baselines]))
+        baselines = [side for other in self.rounds for side in (other.baseline, other.control)]
+        scale = max(one.solution.event, median([side.event for side in baselines]))
         clocks = [("clock_mismatch", "outside", NOISE_MS, NOISE_SHARE)]
         if self.device.type != "cpu":
             clocks.append(("unjoined_work", "host", UNJOINED_MS, UNJOINED_SHARE))
         found = []
         for name, clock, noise, share in clocks:
             # The dearest round of the baseline: on a loaded machine the protocol's cost doubles from one to the next.
-            cost = max(max(getattr(baseline, clock) - baseline.event for baseline in baselines), 0.0)
-            excess = getattr(pair[1], clock) - pair[1].event - cost
+            cost = max(max(getattr(side, clock) - side.event for side in baselines), 0.0)
+            excess = getattr(one.solution, clock) - one.solution.event - cost
             found.append((name, excess, max(noise, share * scale, share * cost)))
         return found
+
+
+def _both(one: Round) -> float:
+    """The baseline's time in a round in which it ran twice."""
+    return (one.baseline.event * one.control.event) ** 0.5

@@ -9,6 +9,7 @@ import torch
 from kernelyard.core.policy import Policy, Ruling
 from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, Status, Timing, worst_of
 from kernelyard.judge.exam import Mark
+from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox.session import Ended
 
 
@@ -26,7 +27,11 @@ class Findings:
     floor: Floor | None = None
     baseline: Timing | None = None
     time: Timing | None = None
-    rounds: list[tuple[float, float]] = field(default_factory=list)
+    host_baseline: Timing | None = None
+    host_time: Timing | None = None
+    ratio: Ratio | None = None
+    noise: float | None = None
+    rounds: int | None = None
     policy: Policy = Policy.STRICT
 
     def flag(self, flag: Flag) -> None:

@@ -12,11 +12,20 @@ class Plan:
     trials: int = 3
     """Fresh inputs checked before anything is timed. A cached first answer fails the second."""
     rounds: int = 9
-    """Paired rounds of baseline and solution; the first is a warm-up. Eight ratios give an interval worth its name."""
+    """Paired rounds of baseline and solution at least; the first is a warm-up. Eight ratios give an interval worth its
+    name."""
+    most_rounds: int = 60
+    """And at most, while the interval is too wide to decide."""
+    seconds: float = 60.0
+    """No round beyond the least is begun after this long."""
     patience: int = 3
     """Rounds tried for every round needed, before too many doubtful ones are held against the solution."""
     calls: int = 8
     """Calls a round, each on inputs of its own, as far as `round_bytes` reaches."""
+    outside_repeats: int = 5
+    """Requests of N and of 2N calls by which the judge's own clock bounds a call; the least counts."""
+    second_look: float = 10.0
+    """A speedup above this is measured again from the start, in new processes."""
     round_bytes: int = 256 << 20
     """Bytes of inputs made for one round. A problem larger than this gets one call a round."""
     tolerance: Tolerance = Tolerance()

@@ -67,6 +67,7 @@ def _measured(verdict: Verdict) -> str:
     if verdict.time is not None:
         parts += [
             f"{len(verdict.time.samples_ms)} calls timed by {verdict.time.timer}, cache {verdict.time.cache}",
+            f"{verdict.rounds} paired rounds, noise floor {table.format_percent(100 * (verdict.noise or 0.0))}",
             f"{verdict.timed_outputs_checked} outputs of timed calls checked",
         ]
     parts += [f"weights by {verdict.weights}"] if verdict.weights not in (None, "none") else []

@@ -29,6 +29,13 @@ def verdict_lines(verdict: Verdict) -> list[str]:
             lines.append(f"  {name}  {format_spread(timing.p50_ms, timing.p20_ms, timing.p80_ms)}")
         lines.append(
             f"  speedup   {format_interval(verdict.speedup, verdict.speedup_low, verdict.speedup_high)}, 95 % interval"
+            f" of {verdict.rounds} rounds: {verdict.decision.value if verdict.decision else '-'}"
+            f" (noise floor {format_percent(100 * (verdict.noise or 0.0))})"
+        )
+    if verdict.host_baseline and verdict.host_time:
+        lines.append(
+            f"  host      {format_ms(verdict.host_time.p50_ms)} a call until the device is idle,"
+            f" baseline {format_ms(verdict.host_baseline.p50_ms)}, {verdict.host_time.cache} cache"
         )
     if verdict.floor and verdict.time:
         floor = verdict.floor

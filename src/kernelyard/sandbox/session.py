@@ -150,10 +150,13 @@ class Session:
             tensors.append(own)
         self._with_tensors(tensors, "stage", arguments=trees)
 
-    def run(self, calls: int) -> tuple[tuple[float, float], ...]:
-        """Call the candidate once on every staged set; (event, host) milliseconds of each call as the worker says."""
+    def run(self, calls: int, *, bare: bool = False) -> tuple[tuple[float, float], ...]:
+        """Call the candidate once on every staged set; (event, host) milliseconds of each call as the worker says.
+
+        `bare`: without a flush of the cache before each call, so that the calls are all that the request takes.
+        """
         begin = time.perf_counter()
-        reply = self._ask("run")
+        reply = self._ask("run", bare=bare)
         self.run_seconds = time.perf_counter() - begin
         if len(reply.samples) != calls or not all(0 < sample < 1e9 for pair in reply.samples for sample in pair):
             raise self._broken(f"{len(reply.samples)} samples for {calls} calls, or one that is no time")

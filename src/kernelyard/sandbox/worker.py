@@ -88,16 +88,16 @@ class Candidate:
         self._synchronize()
         return {}
 
-    def run(self) -> dict[str, Any]:
-        """Call the model once on every staged set, in order."""
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Call the model once on every staged set, in order; `bare` leaves the flush of the cache out."""
         model, cold = self.model, self.cold
         if model is None or cold is None:
             raise RuntimeError("run before load")
-        sample = self._event_sample if self.device.type == "cuda" else self._host_sample
+        sample = self._event_sample if self.device.type == "cuda" and not request["bare"] else self._host_sample
         samples = []
         with torch.no_grad():
             for arguments in self.staged:
-                returned, times = sample(model, arguments, cold)
+                returned, times = sample(model, arguments, None if request["bare"] else cold)
                 self.returned.append(returned)
                 samples.append(times)
         return {"samples": samples}
@@ -121,12 +121,13 @@ class Candidate:
         return [shared.read(TensorSpec.model_validate(spec), self.device) for spec in specs]
 
     def _event_sample(
-        self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache
+        self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache | None
     ) -> tuple[Any, list[float]]:
         # No synchronisation between flush and start: the flush keeps the queue busy while the host launches.
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin = time.perf_counter_ns()
-        cold.flush()
+        if cold is not None:
+            cold.flush()
         start.record()
         returned = model(*arguments)
         end.record()
@@ -134,9 +135,12 @@ class Candidate:
         host = (time.perf_counter_ns() - begin) / 1e6
         return returned, [start.elapsed_time(end), host]
 
-    def _host_sample(self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache) -> tuple[Any, list[float]]:
-        cold.flush()
-        self._synchronize()
+    def _host_sample(
+        self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache | None
+    ) -> tuple[Any, list[float]]:
+        if cold is not None:
+            cold.flush()
+            self._synchronize()
         begin = time.perf_counter_ns()
         returned = model(*arguments)
         self._synchronize()
@@ -201,7 +205,7 @@ def _answer(candidate: Candidate, request: dict[str, Any], shared: SharedBytes |
     if request["do"] == "ping":
         return {}
     if request["do"] == "run":
-        return candidate.run()
+        return candidate.run(request)
     if shared is None:
         raise RuntimeError(f"{request['do']} came without its memory")
     return {"load": candidate.load, "stage": candidate.stage, "fetch": candidate.fetch}[request["do"]](request, shared)

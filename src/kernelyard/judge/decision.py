@@ -1,0 +1,44 @@
+"""Whether a solution is faster, and when enough was measured to say so."""
+
+import math
+
+from kernelyard.core.verdict import Decision
+from kernelyard.judge.statistics import Ratio
+
+MARGIN = 0.02
+"""A difference below this is nobody's gain: two processes that run one kernel differ by up to a percent for good."""
+NARROW = 0.003
+"""An interval is narrow enough when its half width is below this. A planted 3 % clears the margin of 2 % by 0.0098 on a
+logarithmic scale: over three such half widths."""
+
+
+def band(noise: float) -> float:
+    """The logarithm of the least ratio that counts: the margin, or the noise floor where that is wider."""
+    return math.log1p(max(MARGIN, noise))
+
+
+def decide(ratio: Ratio, noise: float) -> Decision:
+    """What an interval of baseline time over solution time means above a noise floor (0.01 is 1 %)."""
+    low, high, edge = math.log(ratio.low), math.log(ratio.high), band(noise)
+    if low > edge:
+        return Decision.FASTER
+    if high < -edge:
+        return Decision.SLOWER
+    if -edge <= low and high <= edge:
+        return Decision.TIE
+    return Decision.INCONCLUSIVE
+
+
+def settled(ratio: Ratio, noise: float) -> bool:
+    """Whether more rounds could not change the decision, or would not make the number more useful.
+
+    An interval far from both edges of the band is settled however wide: three half widths, for whoever looks after
+    every round sees the 95 % interval miss the truth more often than in 5 of 100.
+    """
+    centre, half, edge = math.log(ratio.mean), math.log(ratio.high / ratio.mean), band(noise)
+    return half <= NARROW or min(abs(centre - edge), abs(centre + edge)) >= 3 * half
+
+
+def noise_floor(control: Ratio) -> float:
+    """What the baseline against itself may seem to gain or lose: the farther end of its interval."""
+    return math.expm1(max(math.log(control.high), -math.log(control.low), 0.0))

@@ -1,0 +1,96 @@
+"""When a difference counts, and when enough was measured to say so."""
+
+import math
+import random
+
+import pytest
+import torch
+
+from kernelyard.core.verdict import Decision
+from kernelyard.judge.clock import Clock, Round, Side
+from kernelyard.judge.decision import decide, noise_floor, settled
+from kernelyard.judge.outside import Outside, doubt
+from kernelyard.judge.statistics import Ratio, paired_ratio
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "noise", "decision"),
+    [
+        (1.025, 1.035, 0.001, Decision.FASTER),
+        (0.965, 0.975, 0.001, Decision.SLOWER),
+        (0.99, 1.01, 0.001, Decision.TIE),
+        (1.01, 1.03, 0.001, Decision.INCONCLUSIVE),
+        (0.5, 2.0, 0.001, Decision.INCONCLUSIVE),
+        (1.025, 1.035, 0.05, Decision.TIE),
+        (1.04, 1.06, 0.05, Decision.INCONCLUSIVE),
+        (1.06, 1.08, 0.05, Decision.FASTER),
+    ],
+)
+def test_a_difference_has_to_clear_the_margin_and_the_noise(
+    low: float, high: float, noise: float, decision: Decision
+) -> None:
+    assert decide(Ratio(math.sqrt(low * high), low, high), noise) is decision
+
+
+def test_the_noise_floor_is_the_farther_end_of_the_control() -> None:
+    assert noise_floor(Ratio(1.0, 0.98, 1.01)) == pytest.approx(1 / 0.98 - 1)
+    assert noise_floor(Ratio(1.0, 0.999, 1.01)) == pytest.approx(0.01)
+
+
+def _play(truth: float, noise: float, generator: random.Random, most: int = 60) -> Decision:
+    """The protocol on made-up times of a machine whose rounds differ by `noise`."""
+    rounds: list[tuple[float, float, float]] = []
+    while True:
+        a, b, c = (math.exp(generator.gauss(0, noise)) for _ in range(3))
+        rounds.append((a, b, c / truth))
+        if len(rounds) < 8:
+            continue
+        control = paired_ratio([a for a, _, _ in rounds], [b for _, b, _ in rounds])
+        ratio = paired_ratio([math.sqrt(a * b) for a, b, _ in rounds], [c for _, _, c in rounds])
+        if settled(ratio, noise_floor(control)) or len(rounds) >= most:
+            return decide(ratio, noise_floor(control))
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.005, 0.01])
+@pytest.mark.parametrize(
+    ("truth", "decision"), [(1.0, Decision.TIE), (1.03, Decision.FASTER), (1 / 1.03, Decision.SLOWER)]
+)
+def test_a_planted_three_percent_is_found_and_nothing_is_found_in_nothing(
+    truth: float, decision: Decision, noise: float
+) -> None:
+    """Rounds of an H100 differ by 0.2 to 0.5 %."""
+    generator = random.Random(1)
+    found = [_play(truth, noise, generator) for _ in range(200)]
+    assert found.count(decision) >= 0.95 * len(found)
+
+
+def test_on_a_noisy_machine_nothing_is_called_faster_that_is_not() -> None:
+    generator = random.Random(2)
+    found = [_play(1.0, 0.1, generator) for _ in range(200)]
+    assert found.count(Decision.FASTER) + found.count(Decision.SLOWER) <= 0.02 * len(found)
+
+
+def test_a_call_that_does_the_work_of_the_others_shows() -> None:
+    honest = Side.of([(1.0, 1.0)] * 8, 0.008)
+    batched = Side.of([(8.0, 8.0)] + [(0.001, 0.001)] * 7, 0.008)
+    clock = Clock(CPU)
+    for _ in range(8):
+        clock.add(Round(honest, honest, batched))
+    flag = clock.uneven()
+    assert flag is not None and flag.name == "uneven_calls"
+    clock = Clock(CUDA)
+    for _ in range(8):
+        clock.add(Round(honest, honest, honest))
+    assert clock.uneven() is None
+
+
+@pytest.mark.parametrize(
+    ("marginal", "account", "hidden"),
+    [(1.0, 0.98, False), (1.0, 0.5, True), (3.0, 2.9, False), (0.1, 0.09, False), (1.0, 0.001, True)],
+)
+def test_time_that_the_worker_does_not_account_for_is_found(marginal: float, account: float, hidden: bool) -> None:
+    flag = doubt(Outside(1.0, (0.98,)), Outside(marginal, (account,)), CUDA)
+    assert (flag is not None) is hidden
+    assert flag is None or flag.name == "outside_clock"
