@@ -84,7 +84,7 @@ def test_a_pass_shows_all_its_numbers(make_verdict) -> None:
         "80.0 %",
         "slow_start : first call took 3 s",
         "bubblewrap not in force cgroup: no delegation",
-        "11 calls timed by cuda_event, cache cold; 8 paired rounds, noise floor 0.40 %; 3 outputs of timed calls "
+        "11 calls timed by cuda_event, cache cold; 8 paired rounds, noise floor 0.4 %; 3 outputs of timed calls "
         "checked; weights by state_dict",
         "NVIDIA H100 80GB HBM3 · torch 2.11.0+cu130",
         "timeout",
