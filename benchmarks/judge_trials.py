@@ -1,0 +1,135 @@
+"""How often the judge decides right: a baseline against itself, and against planted gains and losses of 3 %.
+
+    python benchmarks/judge_trials.py [--device cuda] [--pairs 10] [--trials 20] [--planted 10]
+
+A call is a chain of matrix products, about 1 ms long on an H100; the slower solutions multiply once more and throw the
+product away. A pair is two new worker processes; a trial is a full set of rounds in them, with its own decision.
+Prints one line for each kind of trial; exit code 1 where fewer than 95 % decide right.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kernelyard.core.environment import resolve_device
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.problem import Problem, Source
+from kernelyard.core.verdict import Decision
+from kernelyard.judge.decision import decide
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import Findings
+from kernelyard.judge.plan import Plan
+from kernelyard.judge.rounds import time_rounds
+from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.session import Deadlines, Session
+from kernelyard.suites.kernelbench import load_problem
+
+# 33 products of 1024 x 1024 in fp32 are 71 GFLOP: 1.4 ms at the 50 TFLOP/s of an H100 without TF32. On a CPU the
+# chain is of small matrices, to show that the script runs; nothing is claimed of its decisions.
+PRODUCTS = 33
+WIDTH = {"cuda": 1024, "cpu": 64}
+
+MODEL = """
+import torch
+import torch.nn as nn
+
+class {name}(nn.Module):
+    def forward(self, x):
+        y = x
+        for _ in range({wasted}):
+            y @ x
+        for _ in range({products}):
+            y = torch.addmm(x, y, x, beta=1.0, alpha={alpha})
+        return y
+
+def get_inputs():
+    return [torch.randn({width}, {width})]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of trial: how many products baseline and solution waste, and what the decision must be."""
+
+    name: str
+    baseline: int
+    solution: int
+    right: Decision
+    trials: int
+
+
+def source(folder: Path, name: str, wasted: int, width: int) -> Path:
+    path = folder / f"{name}_{wasted}.py"
+    alpha = 0.5 / width**0.5
+    path.write_text(MODEL.format(name=name, wasted=wasted, products=PRODUCTS, width=width, alpha=alpha))
+    return path
+
+
+def trials(kind: Kind, pairs: int, device: torch.device, folder: Path, plan: Plan) -> Counter[Decision]:
+    width = WIDTH[device.type]
+    problem: Problem = load_problem(source(folder, "Model", kind.baseline, width))
+    solution = Source(path := source(folder, "ModelNew", kind.solution, width), path.read_text())
+    found: Counter[Decision] = Counter()
+    sandbox, limits, deadlines = choose(None, str(device)), Limits(), Deadlines()
+    ratios = []
+    for _ in range(pairs):
+        exam = Exam(problem, torch.float32, device, Tolerance())
+        with (
+            Session(sandbox, limits, device, deadlines) as candidate,
+            Session(sandbox, limits, device, deadlines) as baseline,
+        ):
+            for session, text, name in (
+                (candidate, solution, "ModelNew"),
+                (baseline, problem.source, "Model"),
+            ):
+                session.await_start()
+                session.load(text.path.name, text.text, name, [], exam.weight_seed, torch.float32, {})
+            for _ in range(kind.trials):
+                findings = Findings()
+                time_rounds(exam, candidate, baseline, plan, findings, 4 * width * width, lambda _: None)
+                assert findings.ratio is not None and findings.noise is not None
+                found[decide(findings.ratio, findings.noise)] += 1
+                ratios.append(findings.ratio.mean)
+    total = sum(found.values())
+    shown = ", ".join(f"{decision.value} {count}" for decision, count in found.most_common())
+    print(
+        f"{kind.name:18s} {total:4d} trials in {pairs} pairs: {kind.right.value} {100 * found[kind.right] / total:.1f} %"
+        f" ({shown}); speedup {min(ratios):.4f} to {max(ratios):.4f}",
+        flush=True,
+    )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device")
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--trials", type=int, default=20, help="A/A trials a pair")
+    parser.add_argument("--planted", type=int, default=10, help="planted trials a pair, of each kind")
+    asked = parser.parse_args()
+    device = resolve_device(asked.device)
+    kinds = (
+        Kind("against itself", 0, 0, Decision.TIE, asked.trials),
+        Kind("3 % slower", 0, 1, Decision.SLOWER, asked.planted),
+        Kind("3 % faster", 1, 0, Decision.FASTER, asked.planted),
+    )
+    plan = Plan(outside_repeats=2)
+    wrong = False
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in kinds:
+            found = trials(kind, asked.pairs, device, Path(folder), plan)
+            wrong |= found[kind.right] < 0.95 * sum(found.values())
+    sys.exit(int(wrong))
+
+
+if __name__ == "__main__":
+    main()
