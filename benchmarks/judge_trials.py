@@ -27,6 +27,7 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Deadlines, Session
 from kernelyard.suites.kernelbench import load_problem
 
@@ -79,13 +80,13 @@ def trials(kind: Kind, pairs: int, device: torch.device, folder: Path, plan: Pla
     problem: Problem = load_problem(source(folder, "Model", kind.baseline, width))
     solution = Source(path := source(folder, "ModelNew", kind.solution, width), path.read_text())
     found: Counter[Decision] = Counter()
-    sandbox, limits, deadlines = choose(None, str(device)), Limits(), Deadlines()
+    post, deadlines = Post(choose(None, str(device)), Limits(), str(device)), Deadlines()
     ratios = []
     for _ in range(pairs):
         exam = Exam(problem, torch.float32, device, Tolerance())
         with (
-            Session(sandbox, limits, device, deadlines) as candidate,
-            Session(sandbox, limits, device, deadlines) as baseline,
+            Session(Worker.start(post), device, deadlines) as candidate,
+            Session(Worker.start(post), device, deadlines) as baseline,
         ):
             for session, text, name in (
                 (candidate, solution, "ModelNew"),

@@ -1,22 +1,17 @@
 """`kernelyard eval PROBLEM.py SOLUTION.py`: judge a stranger's kernel."""
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from kernelyard.core.environment import resolve_device
 from kernelyard.core.policy import Policy
-from kernelyard.core.verdict import Status
-from kernelyard.core.workload import DTYPES, parse_dtype
-from kernelyard.judge.evaluate import evaluate
-from kernelyard.judge.plan import Plan
-from kernelyard.report.verdict import verdict_lines
+from kernelyard.sandbox import devices
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import Limits
-from kernelyard.sandbox.session import Deadlines
-from kernelyard.suites.kernelbench import load_problem, read_solution
+from kernelyard.sandbox.pool import Pool, Post
 
 
 def eval(
@@ -33,24 +28,47 @@ def eval(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
     """Judge SOLUTION on PROBLEM in a process that is not this one; exit code 0 if it passed, 1 if not."""
-    where = resolve_device(device)
-    deadlines = Deadlines(load=timeout, check=timeout, time=timeout) if timeout is not None else Deadlines()
-    question, answer = load_problem(problem), read_solution(solution)
-    with Console(stderr=True).status("") as status:
-        verdict = evaluate(
-            question,
-            answer,
-            device=where,
-            dtype=DTYPES[parse_dtype(dtype)],
-            sandbox=choose(sandbox, str(where)),
-            limits=Limits(memory_bytes=int(memory * (1 << 30))),
-            deadlines=deadlines,
-            plan=Plan(rounds=rounds, seconds=budget),
-            policy=policy,
-            on_phase=status.update,
-        )
+    limits = Limits(memory_bytes=int(memory * (1 << 30)))
+    with _early_workers(sandbox, limits, devices.likely(device)) as pool:
+        # These import torch, as the workers do meanwhile: 1.2 s that are paid once and not twice.
+        from kernelyard.core.environment import resolve_device
+        from kernelyard.core.verdict import Status
+        from kernelyard.core.workload import DTYPES, parse_dtype
+        from kernelyard.judge.evaluate import evaluate
+        from kernelyard.judge.plan import Plan
+        from kernelyard.report.verdict import verdict_lines
+        from kernelyard.sandbox.session import Deadlines
+        from kernelyard.suites.kernelbench import load_problem, read_solution
+
+        where = resolve_device(device)
+        deadlines = Deadlines(load=timeout, check=timeout, time=timeout) if timeout is not None else Deadlines()
+        question, answer = load_problem(problem), read_solution(solution)
+        kind = choose(sandbox, str(where))
+        with Console(stderr=True).status("") as status:
+            verdict = evaluate(
+                question,
+                answer,
+                device=where,
+                dtype=DTYPES[parse_dtype(dtype)],
+                sandbox=kind,
+                limits=limits,
+                deadlines=deadlines,
+                plan=Plan(rounds=rounds, seconds=budget),
+                policy=policy,
+                pool=pool if pool is not None and pool.post == Post(kind, limits, str(where)) else None,
+                on_phase=status.update,
+            )
     print("\n".join(verdict_lines(verdict)))
     if json:
         print(verdict.model_dump_json())
     if verdict.status is not Status.PASSED:
         raise typer.Exit(1)
+
+
+def _early_workers(
+    sandbox: SandboxKind | None, limits: Limits, device: str | None
+) -> AbstractContextManager[Pool | None]:
+    """One evaluation's workers, on the way before anything here is imported; None where the device is not clear."""
+    if device is None:
+        return nullcontext()
+    return Pool(Post(choose(sandbox, device), limits, device), replenish=False)

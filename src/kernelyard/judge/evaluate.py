@@ -1,6 +1,7 @@
 """Judge one stranger's solution to one problem, end to end, from a process that never runs it."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,9 +18,10 @@ from kernelyard.judge.findings import End, Findings, blameless
 from kernelyard.judge.floor import floor, measure_ceilings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
+from kernelyard.sandbox.frames import ProtocolError
 from kernelyard.sandbox.launch import Limits, SandboxError, SandboxKind
+from kernelyard.sandbox.pool import Pool, Post
 from kernelyard.sandbox.session import Deadlines, Ended, Session
-from kernelyard.sandbox.wire import ProtocolError
 
 
 def evaluate(
@@ -33,27 +35,23 @@ def evaluate(
     deadlines: Deadlines = Deadlines(),
     plan: Plan = Plan(),
     policy: Policy = Policy.STRICT,
+    pool: Pool | None = None,
     on_phase: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """The verdict on `solution`. Baseline and solution run in workers; only the problem runs here.
+
+    Workers are taken from `pool`, which must keep ones of this sandbox, these limits and this device (else ValueError),
+    or from one made for the call.
 
     A gain above `plan.second_look` is measured again from the start, in new processes on new seeds; the lower one
     counts, and both have to pass.
     """
 
-    def attempt() -> _Attempt:
-        return _attempt(problem, solution, device, dtype, sandbox, limits, deadlines, plan, policy, on_phase)
-
-    made = attempt()
-    if made.gain > plan.second_look:
-        again = attempt()
-        first, second = made.gain, again.gain
-        if again.status is not Status.PASSED:
-            made = replace(again, message=f"after a first look at {first:.3g}x: {again.message}")
-        else:
-            made = min(made, again, key=lambda one: one.gain)
-            evidence = f"{first:.3g}x, and {second:.3g}x at a second look in new processes"
-            made.found.flags.append(Flag(name="large_gain", evidence=evidence))
+    post = Post(sandbox, limits, str(device))
+    if pool is not None and pool.post != post:
+        raise ValueError(f"the pool keeps workers for {pool.post}; expected {post}")
+    with nullcontext(pool) if pool is not None else Pool(post, replenish=False) as workers:
+        made = _looked_at(problem, solution, device, dtype, workers, deadlines, plan, policy, on_phase)
     status, message, phase, found = made.status, made.message, made.phase, made.found
 
     passed = status is Status.PASSED
@@ -107,13 +105,41 @@ class _Attempt:
         return self.found.ratio.mean if self.status is Status.PASSED and self.found.ratio else 0.0
 
 
+def _looked_at(
+    problem: Problem,
+    solution: Source,
+    device: torch.device,
+    dtype: torch.dtype,
+    workers: Pool,
+    deadlines: Deadlines,
+    plan: Plan,
+    policy: Policy,
+    on_phase: Callable[[str], None],
+) -> _Attempt:
+    """The run that counts, of one or two."""
+
+    def attempt() -> _Attempt:
+        return _attempt(problem, solution, device, dtype, workers, deadlines, plan, policy, on_phase)
+
+    made = attempt()
+    if made.gain > plan.second_look:
+        again = attempt()
+        first, second = made.gain, again.gain
+        if again.status is not Status.PASSED:
+            made = replace(again, message=f"after a first look at {first:.3g}x: {again.message}")
+        else:
+            made = min(made, again, key=lambda one: one.gain)
+            evidence = f"{first:.3g}x, and {second:.3g}x at a second look in new processes"
+            made.found.flags.append(Flag(name="large_gain", evidence=evidence))
+    return made
+
+
 def _attempt(
     problem: Problem,
     solution: Source,
     device: torch.device,
     dtype: torch.dtype,
-    sandbox: SandboxKind,
-    limits: Limits,
+    workers: Pool,
     deadlines: Deadlines,
     plan: Plan,
     policy: Policy,
@@ -123,8 +149,8 @@ def _attempt(
     try:
         on_phase("starting workers")
         with (
-            Session(sandbox, limits, device, deadlines) as candidate,
-            Session(sandbox, limits, device, deadlines) as baseline,
+            Session(workers.take(), device, deadlines) as candidate,
+            Session(workers.take(), device, deadlines) as baseline,
         ):
             found.missing_layers = candidate.process.missing
             _examine(problem, solution, candidate, baseline, plan, device, dtype, found, on_phase)
@@ -154,6 +180,7 @@ def _examine(
     """The whole protocol; returns only for a pass."""
     exam = Exam(problem, dtype, device, plan.tolerance)
     first = exam.question()
+    cost = exam.cost(first)  # its first use imports for a second, beside the workers
     for session in (candidate, baseline):
         session.await_start()
 
@@ -166,7 +193,6 @@ def _examine(
 
     found.phase = candidate.phase = Phase.CHECK
     on_phase("checking")
-    cost = exam.cost(first)
     first_answer = first.honest
     input_bytes = sum(tensor.numel() * tensor.element_size() for tensor in first.pristine())
     check(exam, candidate, first, found)

@@ -26,6 +26,18 @@ def is_nvidia(device: str) -> bool:
     return device.startswith("cuda") and not _AMD_COMPUTE.exists()
 
 
+def likely(requested: str | None) -> str | None:
+    """What `--device` will come to, told without torch by the nodes under /dev; None where that is not clear.
+
+    A guess: torch has the last word.
+    """
+    nvidia = any(re.fullmatch(r"nvidia\d+", path.name) for path in Path("/dev").glob("nvidia*"))
+    gpu = (nvidia or _AMD_COMPUTE.exists()) and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    if requested is None or requested == "cuda":
+        return "cuda:0" if gpu else "cpu" if requested is None and not Path("/dev/dri").exists() else None
+    return requested if requested == "cpu" or (gpu and re.fullmatch(r"cuda:\d+", requested)) else None
+
+
 def grant(device: str) -> Grant:
     """What "cpu", "cuda:N" or "xpu:N" needs, N as the judge counts. Raises UsageError where there is no such device."""
     kind, _, index = device.partition(":")

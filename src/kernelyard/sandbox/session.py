@@ -2,8 +2,6 @@
 
 import os
 import secrets
-import socket
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,18 +14,9 @@ from torch import Tensor
 
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.workload import dtype_name
-from kernelyard.sandbox.launch import Limits, SandboxedProcess, SandboxKind, launch
-from kernelyard.sandbox.wire import (
-    Channel,
-    Closed,
-    OutputSpec,
-    ProtocolError,
-    Reply,
-    SharedBytes,
-    flatten,
-    layout,
-    pack,
-)
+from kernelyard.sandbox.frames import Closed, ProtocolError
+from kernelyard.sandbox.pool import Worker
+from kernelyard.sandbox.wire import OutputSpec, Reply, SharedBytes, flatten, layout, pack
 
 
 class Ended(Exception):
@@ -67,36 +56,19 @@ class Fetched:
 
 
 class Session:
-    """A sandboxed worker. Use as a context manager: leaving it ends every process of the candidate.
+    """The one use of a worker. A context manager: leaving it ends every process of the candidate.
 
     Every method raises Ended when the worker fails, dies, lies about the protocol or outlives its deadline.
     """
 
-    def __init__(self, kind: SandboxKind, limits: Limits, device: torch.device, deadlines: Deadlines) -> None:
+    def __init__(self, worker: Worker, device: torch.device, deadlines: Deadlines) -> None:
         self.device, self.deadlines = device, deadlines
+        self.process, self.channel = worker.process, worker.channel
         self.phase = Phase.START
         self.run_seconds = 0.0
         """Time of the last `run` on the judge's clock, which the candidate cannot touch."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.channel = Channel(ours)
-        try:
-            self.process: SandboxedProcess = launch(
-                [
-                    sys.executable,
-                    "-P" if sys.version_info >= (3, 11) else "-s",
-                    "-m",
-                    "kernelyard.sandbox.worker",
-                    str(theirs.fileno()),
-                ],
-                kind=kind,
-                limits=limits,
-                inherit=(theirs.fileno(),),
-                device=str(device),
-                environment={"TRITON_INTERPRET": "1"} if device.type == "cpu" else {},
-            )
-        finally:
-            theirs.close()
-        self._pending = self._send("ping")
+        self._pending = worker.nonce
+        self._close = worker.close
 
     def __enter__(self) -> "Session":
         return self
@@ -105,8 +77,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        self.channel.socket.close()
-        self.process.kill()
+        self._close()
 
     def await_start(self) -> None:
         """Wait until the worker answers: the interpreter is up and torch imported."""

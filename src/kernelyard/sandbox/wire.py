@@ -1,18 +1,13 @@
-"""What crosses between judge and worker: framed JSON over a Unix socket, tensors as raw bytes in sealed memory.
+"""What crosses between judge and worker: the fields of a frame, and tensors as raw bytes in sealed memory.
 
-Nothing is pickled and nothing received is evaluated. A frame is a 4-byte length and that much JSON; it may carry one
-file descriptor. Tensors lie in a memfd that is sealed against resizing (a worker that shrank it would kill the judge
-with SIGBUS) and, on the way to a worker, against writing.
+Nothing is pickled and nothing received is evaluated. Tensors lie in a memfd that is sealed against resizing (a worker
+that shrank it would kill the judge with SIGBUS) and, on the way to a worker, against writing.
 """
 
 import contextlib
 import fcntl
-import json
 import mmap
 import os
-import socket
-import struct
-import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -22,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from kernelyard.core.workload import dtype_name
+from kernelyard.sandbox.frames import ProtocolError
 
-MAX_FRAME = 1 << 20
 # Tensors start at multiples of this, so that any dtype can be mapped in place.
 ALIGNMENT = 64
 F_SEAL_FUTURE_WRITE = 0x10
@@ -36,14 +31,6 @@ WIRE_DTYPES: dict[str, torch.dtype] = {
         torch.complex64, torch.complex128,
     )
 }  # fmt: skip
-
-
-class ProtocolError(Exception):
-    """The other side sent what the protocol does not have."""
-
-
-class Closed(Exception):
-    """The other side is gone."""
 
 
 class TensorSpec(BaseModel):
@@ -90,64 +77,6 @@ class Reply(BaseModel):
     """Whether the bytes of the fetched tensors stand in the memory that came with the request."""
     samples: tuple[tuple[float, float], ...] = Field(default=(), max_length=4096)
     """Milliseconds of each call: by device events, and by the host's clock around flush, call and synchronisation."""
-
-
-class Channel:
-    """Frames over one end of a socket pair."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self.socket = end
-
-    def send(self, message: dict[str, Any], fd: int | None = None) -> None:
-        """Raises Closed if the other side is gone."""
-        body = json.dumps(message).encode()
-        if len(body) > MAX_FRAME:
-            raise ProtocolError(f"a frame of {len(body)} bytes; at most {MAX_FRAME} are allowed")
-        frame = struct.pack("!I", len(body)) + body
-        try:
-            sent = socket.send_fds(self.socket, [frame], [fd] if fd is not None else [])
-            self.socket.sendall(frame[sent:])
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise Closed from error
-
-    def receive(self, deadline: float | None = None) -> tuple[dict[str, Any], int | None]:
-        """The next frame and the file descriptor it carried. `deadline` is on the monotonic clock.
-
-        Raises Closed at the end of the stream, TimeoutError at the deadline and ProtocolError for anything else.
-        """
-        header, fd = self._read(4, deadline)
-        (length,) = struct.unpack("!I", header)
-        if length > MAX_FRAME:
-            raise ProtocolError(f"a frame of {length} bytes; at most {MAX_FRAME} are allowed")
-        body, late_fd = self._read(length, deadline)
-        try:
-            message = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError("a frame that is not JSON") from error
-        if not isinstance(message, dict):
-            raise ProtocolError("a frame that is not an object")
-        return message, fd if fd is not None else late_fd
-
-    def _read(self, count: int, deadline: float | None) -> tuple[bytes, int | None]:
-        parts, fd = b"", None
-        while len(parts) < count:
-            if deadline is not None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
-                self.socket.settimeout(left)
-            try:
-                data, fds, _, _ = socket.recv_fds(self.socket, count - len(parts), 1)
-            except ConnectionResetError as error:
-                raise Closed from error
-            for extra in fds[1:]:
-                os.close(extra)
-            if fds:
-                fd = fds[0]
-            if not data:
-                raise Closed
-            parts += data
-        return parts, fd
 
 
 class SharedBytes:

@@ -22,17 +22,8 @@ from kernelyard.core.cold_cache import ColdCache
 from kernelyard.core.errors import first_line
 from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.workload import dtype_name
-from kernelyard.sandbox.wire import (
-    Channel,
-    Closed,
-    Failure,
-    OutputSpec,
-    SharedBytes,
-    TensorSpec,
-    layout,
-    named_leaves,
-    unflatten,
-)
+from kernelyard.sandbox.frames import Channel, Closed
+from kernelyard.sandbox.wire import Failure, OutputSpec, SharedBytes, TensorSpec, layout, named_leaves, unflatten
 
 MESSAGE_LIMIT = 2000
 # Exceptions that mean the kernel did not compile, by class name: they belong to packages that may not be installed.
