@@ -6,6 +6,8 @@ A flag is an observation with its evidence; whether it matters depends on who as
 - `training` rewards a model that learns from verdicts: what is doubtful is shown, so that the reward can weigh it;
 - `explore` is for one's own kernels: only what makes a verdict untrue is refused.
 
+`training` is the default: it refuses what is untrue and shows what is doubtful.
+
 A wrong answer and a time that cannot be true are refused by all three.
 """
 
@@ -34,6 +36,7 @@ class Policy(str, Enum):
 
 _ALWAYS = (Ruling.REJECT,) * 3
 _SHOWN = (Ruling.SHOW,) * 3
+_DOUBTFUL = (Ruling.SHOW, Ruling.SHOW, Ruling.FINE)
 
 RULINGS: dict[str, tuple[Ruling, Ruling, Ruling]] = {
     # The clock: a time that is not true is refused whoever asks.
@@ -47,5 +50,15 @@ RULINGS: dict[str, tuple[Ruling, Ruling, Ruling]] = {
     # The answer: right within the tolerance, and worth knowing.
     "degenerate_problem": _SHOWN,
     "bits_differ": _SHOWN,
+    # Whose work it is: seen in what ran.
+    "no_own_kernel": (Ruling.REJECT, Ruling.SHOW, Ruling.FINE),
+    "lower_precision": (Ruling.REJECT, Ruling.SHOW, Ruling.FINE),
+    # Mentions in the source: each has honest uses, and what they could fake is measured in other ways.
+    "patches_library": (Ruling.REJECT, Ruling.SHOW, Ruling.SHOW),
+    "looks_around": _DOUBTFUL,
+    "background_work": _DOUBTFUL,
+    "cuda_graph": _DOUBTFUL,
+    "side_stream": _DOUBTFUL,
+    "mentions_lower_precision": _DOUBTFUL,
 }
 """Rulings by flag, in the order strict, training, explore."""

@@ -163,6 +163,21 @@ class Flag(Record):
     evidence: str
 
 
+class KernelRun(Record):
+    """A GPU kernel, copy or fill that a call launched."""
+
+    name: str
+    count: int
+
+
+class LaunchEvidence(Record):
+    """What one call launched, by the profiler in the worker. A hostile worker can forge it; no time rests on it."""
+
+    kernels: tuple[KernelRun, ...]
+    own: tuple[str, ...]
+    """Kernels that the submitted source defines and that ran."""
+
+
 class SandboxRecord(Record):
     """Which isolation the solution ran in."""
 
@@ -210,9 +225,11 @@ class Verdict(Record):
     floor: Floor | None = None
     percent_of_floor: float | None = None
     """100 x floor over the solution's median time: 100 is the speed of light."""
-    policy: Policy = Policy.STRICT
+    policy: Policy = Policy.TRAINING
     """What was done about the flags."""
     flags: tuple[Flag, ...] = ()
+    evidence: LaunchEvidence | None = None
+    """Which kernels ran; null on a CPU."""
     sandbox: SandboxRecord
     environment: Environment
 

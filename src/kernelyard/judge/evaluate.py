@@ -11,11 +11,13 @@ from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Flag, Phase, SandboxRecord, Status, Verdict
 from kernelyard.core.workload import dtype_name
+from kernelyard.judge import evidence
 from kernelyard.judge.checking import ask, check
 from kernelyard.judge.decision import decide
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.findings import End, Findings, blameless
 from kernelyard.judge.floor import floor, measure_ceilings
+from kernelyard.judge.lint import lint
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.sandbox.frames import ProtocolError
@@ -34,7 +36,7 @@ def evaluate(
     limits: Limits,
     deadlines: Deadlines = Deadlines(),
     plan: Plan = Plan(),
-    policy: Policy = Policy.STRICT,
+    policy: Policy = Policy.TRAINING,
     pool: Pool | None = None,
     on_phase: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
@@ -85,6 +87,7 @@ def evaluate(
         else None,
         policy=policy,
         flags=tuple(found.flags),
+        evidence=found.evidence,
         sandbox=SandboxRecord(kind=sandbox.value, missing=found.missing_layers),
         environment=describe(device),
     )
@@ -184,6 +187,8 @@ def _examine(
     for session in (candidate, baseline):
         session.await_start()
 
+    for flag in lint(solution.text, full_precision=dtype is torch.float32):
+        found.flag(flag)
     found.phase = Phase.LOAD
     on_phase("loading the solution")
     state = exam.model.state_dict()
@@ -222,3 +227,5 @@ def _examine(
     ceilings = measure_ceilings(device, dtype_name(dtype), matrix=cost.matrix)
     found.floor = floor(cost, ceilings)
     time_rounds(exam, candidate, baseline, plan, found, input_bytes, on_phase)
+    on_phase("looking at what ran")
+    evidence.collect(candidate, baseline, exam.arguments(), solution, dtype, found)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from kernelyard.core.policy import Policy, Ruling
-from kernelyard.core.verdict import ErrorFigures, Flag, Floor, Phase, Status, Timing, worst_of
+from kernelyard.core.verdict import ErrorFigures, Flag, Floor, LaunchEvidence, Phase, Status, Timing, worst_of
 from kernelyard.judge.exam import Mark
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox.session import Ended
@@ -32,7 +32,8 @@ class Findings:
     ratio: Ratio | None = None
     noise: float | None = None
     rounds: int | None = None
-    policy: Policy = Policy.STRICT
+    evidence: LaunchEvidence | None = None
+    policy: Policy = Policy.TRAINING
 
     def flag(self, flag: Flag) -> None:
         """Keep what was noticed, as the policy has it. Raises End where the policy refuses."""

@@ -50,6 +50,10 @@ def verdict_lines(verdict: Verdict) -> list[str]:
             f"{verdict.timed_outputs_checked}"
         )
     lines += [f"  flag      {flag.name}: {visible(flag.evidence)}" for flag in verdict.flags]
+    if verdict.evidence:
+        kernels = verdict.evidence.kernels
+        ran = f"{sum(kernel.count for kernel in kernels)} launches of {len(kernels)} kernels a call"
+        lines.append(f"  ran       {ran}; from the source: {visible(', '.join(verdict.evidence.own)) or 'none'}")
     weights = f", weights by {verdict.weights}" if verdict.weights not in (None, "none") else ""
     lines.append(f"  where     {verdict.environment.line} · sandbox {verdict.sandbox.kind}{weights}")
     return lines

@@ -133,6 +133,10 @@ class Session:
             raise self._broken(f"{len(reply.samples)} samples for {calls} calls, or one that is no time")
         return reply.samples
 
+    def launches(self) -> tuple[tuple[str, int], ...]:
+        """GPU kernels of one more call on the first staged set, by name with their number, as the worker says."""
+        return self._ask("profile").kernels
+
     def fetch(self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "inputs"] = "outputs") -> Fetched:
         """The outputs of call `index` of the last run; memory is lent for tensors like `expected`."""
         specs, size = layout(expected)

@@ -10,7 +10,7 @@ import mmap
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +19,8 @@ from torch import Tensor
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox.frames import ProtocolError
 
+MAX_KERNELS = 256
+MAX_KERNEL_NAME = 400
 # Tensors start at multiples of this, so that any dtype can be mapped in place.
 ALIGNMENT = 64
 F_SEAL_FUTURE_WRITE = 0x10
@@ -75,6 +77,10 @@ class Reply(BaseModel):
     outputs: tuple[OutputSpec, ...] = Field(default=(), max_length=1024)
     written: bool = False
     """Whether the bytes of the fetched tensors stand in the memory that came with the request."""
+    kernels: tuple[tuple[Annotated[str, Field(max_length=MAX_KERNEL_NAME)], int], ...] = Field(
+        default=(), max_length=MAX_KERNELS
+    )
+    """GPU kernels of one call, each with the number of its launches, as the profiler in the worker names them."""
     samples: tuple[tuple[float, float], ...] = Field(default=(), max_length=4096)
     """Milliseconds of each call: by device events, and by the host's clock around flush, call and synchronisation."""
 

@@ -2,8 +2,9 @@
 
     python -m kernelyard.sandbox.worker FD
 
-It answers five requests - load, stage, run, fetch, ping - and knows no expected value, tolerance, seed of inputs or
-statistic. Every call of the candidate goes through `run`, so a checked call and a timed call cannot be told apart.
+It answers six requests - load, stage, run, profile, fetch, ping - and knows no expected value, tolerance, seed of
+inputs or statistic. Every call of the candidate goes through `run`, so a checked call and a timed call cannot be told
+apart.
 """
 
 import importlib.util
@@ -11,6 +12,7 @@ import os
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,17 @@ from kernelyard.core.errors import first_line
 from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox.frames import Channel, Closed
-from kernelyard.sandbox.wire import Failure, OutputSpec, SharedBytes, TensorSpec, layout, named_leaves, unflatten
+from kernelyard.sandbox.wire import (
+    MAX_KERNEL_NAME,
+    MAX_KERNELS,
+    Failure,
+    OutputSpec,
+    SharedBytes,
+    TensorSpec,
+    layout,
+    named_leaves,
+    unflatten,
+)
 
 MESSAGE_LIMIT = 2000
 # Exceptions that mean the kernel did not compile, by class name: they belong to packages that may not be installed.
@@ -92,6 +104,17 @@ class Candidate:
                 self.returned.append(returned)
                 samples.append(times)
         return {"samples": samples}
+
+    def profile(self) -> dict[str, Any]:
+        """Names and numbers of the GPU kernels that one call on the first staged set launches."""
+        if self.model is None:
+            raise RuntimeError("profile before load")
+        with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            self.returned.append(self.model(*self.staged[0]))
+            self._synchronize()
+        names = [event.name for event in profiler.events() if event.device_type is torch.autograd.DeviceType.CUDA]
+        counts = Counter(name[:MAX_KERNEL_NAME] for name in names)
+        return {"kernels": counts.most_common(MAX_KERNELS)}
 
     def fetch(self, request: dict[str, Any], shared: SharedBytes) -> dict[str, Any]:
         """Describe what one call returned (or what became of its inputs), and write it if it fits the memory given."""
@@ -197,6 +220,8 @@ def _answer(candidate: Candidate, request: dict[str, Any], shared: SharedBytes |
         return {}
     if request["do"] == "run":
         return candidate.run(request)
+    if request["do"] == "profile":
+        return candidate.profile()
     if shared is None:
         raise RuntimeError(f"{request['do']} came without its memory")
     return {"load": candidate.load, "stage": candidate.stage, "fetch": candidate.fetch}[request["do"]](request, shared)

@@ -1,0 +1,56 @@
+"""Which kernels ran, whether any was built from the submitted source, and in which precision.
+
+The names come from the profiler in the worker, after everything was timed. A candidate that rewrites its worker's
+profiler can forge them: they are evidence for a reader, and what decides a verdict's truth does not rest on them.
+"""
+
+import re
+
+import torch
+
+from kernelyard.core.problem import Source
+from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence
+from kernelyard.judge.findings import Findings, blameless
+from kernelyard.judge.lint import kernels_of
+from kernelyard.sandbox.session import Session
+
+# How vendor libraries and C++ templates spell arithmetic below fp32: s1688 and s16816 are tensor core shapes of TF32
+# and halves.
+LOWER_PRECISION = re.compile(
+    r"tf32|s1688|[hs]16816|h884|[hs]161616|hgemm|bf16|fp16|f16f16|BFloat16|Half\b|__half|e4m3|e5m2"
+)
+
+
+def collect(
+    candidate: Session,
+    baseline: Session,
+    arguments: list[object],
+    solution: Source,
+    dtype: torch.dtype,
+    found: Findings,
+) -> None:
+    """What one more call of each side launches; only a GPU can tell."""
+    if candidate.device.type != "cuda":
+        return
+    ran = _profiled(candidate, arguments)
+    with blameless():
+        usual = _profiled(baseline, arguments)
+    defined = kernels_of(solution.text)
+    found.evidence = LaunchEvidence(kernels=ran, own=tuple(name for name in defined if _ran(name, ran)))
+    if ran and not found.evidence.own:
+        shown = ", ".join(kernel.name[:60] for kernel in ran[:3])
+        wanted = f"none of {', '.join(defined[:5])}" if defined else "the source defines no kernel"
+        found.flag(Flag(name="no_own_kernel", evidence=f"{wanted}; ran: {shown}"))
+    lower = [kernel.name for kernel in ran if LOWER_PRECISION.search(kernel.name)]
+    if dtype is torch.float32 and lower and not any(LOWER_PRECISION.search(kernel.name) for kernel in usual):
+        found.flag(Flag(name="lower_precision", evidence=f"a kernel that ran: {lower[0][:160]}"))
+
+
+def _profiled(session: Session, arguments: list[object]) -> tuple[KernelRun, ...]:
+    session.stage([arguments])
+    return tuple(KernelRun(name=name, count=count) for name, count in session.launches())
+
+
+def _ran(name: str, kernels: tuple[KernelRun, ...]) -> bool:
+    """A kernel's name within a launch's: alone (Triton), or in a signature with template arguments (CUDA C++)."""
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", kernel.name) for kernel in kernels)

@@ -1,0 +1,142 @@
+"""What a solution's source mentions that a reader of its verdict should know. It raises flags and refuses nothing.
+
+Python is read as a syntax tree, so that a comment or a docstring raises nothing. CUDA C++ in strings is read as text
+without its comments. A pattern proves no intent: every flag names the line.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from kernelyard.core.verdict import Flag
+
+# By flag: dotted names in Python (their ends), and patterns in CUDA C++.
+MENTIONS: dict[str, tuple[tuple[str, ...], str]] = {
+    "cuda_graph": (
+        ("CUDAGraph", "cuda.graph", "make_graphed_callables"),
+        r"\bcudaGraph(Launch|Instantiate)\w*|\bcudaStreamBeginCapture\w*",
+    ),
+    "side_stream": (("cuda.Stream", "cuda.ExternalStream"), r"\bcudaStreamCreate\w*|\bgetStreamFromPool\b"),
+    "background_work": (
+        ("threading.Thread", "ThreadPoolExecutor", "ProcessPoolExecutor", "multiprocessing.Process", "os.fork"),
+        r"\bstd::(j?thread|async)\b|\bpthread_create\b",
+    ),
+    "looks_around": (
+        ("inspect.stack", "sys._getframe", "gc.get_objects", "gc.get_referrers", "inspect.currentframe"),
+        r"/proc/self",
+    ),
+    "mentions_lower_precision": (
+        ("half", "torch.float16", "torch.bfloat16", "tl.float16", "tl.bfloat16", "allow_tf32", "autocast",
+         "set_float32_matmul_precision", "torch.float8_e4m3fn", "torch.float8_e5m2"),
+        r"\b__half2?\b|\b__nv_bfloat16\w*|\bat::Half\b|\bat::BFloat16\b|\btf32\b",
+    ),
+}  # fmt: skip
+# Modules that answer for the judge's worker: assigning to what is theirs changes what others see.
+GUARDED = ("torch", "time", "sys", "os", "builtins", "gc", "triton")
+
+
+def lint(source: str, *, full_precision: bool) -> list[Flag]:
+    """At most one flag of a name, with the first line that raised it.
+
+    `full_precision`: whether the problem is in fp32; elsewhere a mention of half precision is no news.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    lines = source.splitlines()
+    found: dict[str, Flag] = {}
+    for name, line in [*_patches(tree), *_mentions(tree)]:
+        text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+        found.setdefault(name, Flag(name=name, evidence=f"line {line}: {text[:160]}"))
+    if not full_precision:
+        found.pop("mentions_lower_precision", None)
+    return list(found.values())
+
+
+def kernels_of(source: str) -> tuple[str, ...]:
+    """Names of the GPU kernels that the source defines: Triton's jit functions, `__global__` functions in strings."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    names = [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(mark) for mark in node.decorator_list)
+    ]
+    for text, _ in _strings(tree):
+        code = re.sub(r"__launch_bounds__\s*\([^)]*\)", "", _code(text))
+        names += re.findall(r"__global__\b[^;{(]*?\b(\w+)\s*\(", code)
+    return tuple(dict.fromkeys(names))
+
+
+def _mentions(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    aliases = _aliases(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Attribute, ast.Name)):
+            continue
+        dotted = _dotted(node, aliases)
+        for flag, (ends, _) in MENTIONS.items():
+            if any(dotted == end or dotted.endswith(f".{end}") for end in ends):
+                yield flag, node.lineno
+    for text, line in _strings(tree):
+        code = _code(text)
+        for flag, (_, pattern) in MENTIONS.items():
+            if found := re.search(pattern, code):
+                yield flag, line + code[: found.start()].count("\n")
+
+
+def _patches(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Assignments to attributes of modules that are not the solution's."""
+    aliases = _aliases(tree)
+    for node in ast.walk(tree):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            targets = [node.target]
+        for target in targets:
+            if not isinstance(target, ast.Attribute):
+                continue
+            dotted = _dotted(target, aliases)
+            # torch.backends.*.allow_tf32 and the like are settings; they have a flag of their own where they matter.
+            if dotted.split(".")[0] in GUARDED and not dotted.startswith("torch.backends."):
+                yield "patches_library", target.lineno
+
+
+def _aliases(tree: ast.Module) -> dict[str, str]:
+    """Local names of imported modules and of what is imported from them."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.split(".")[0]
+                names |= {alias.asname: alias.name} if alias.asname else {top: top}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {(alias.asname or alias.name): f"{node.module}.{alias.name}" for alias in node.names}
+    # The usual short form is kept: `tl.float16` is how people write and read it.
+    return {name: full for name, full in names.items() if full != "triton.language"}
+
+
+def _dotted(node: ast.expr, aliases: dict[str, str]) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(aliases.get(node.id, node.id))
+    return ".".join(reversed(parts))
+
+
+def _strings(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """String constants that look like C++, with their lines; docstrings and messages are left alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"[;{}]", node.value):
+            yield node.value, node.lineno
+
+
+def _code(text: str) -> str:
+    """C++ without comments, line for line."""
+    without = re.sub(r"/\*.*?\*/", lambda found: "\n" * found.group().count("\n"), text, flags=re.DOTALL)
+    return re.sub(r"//[^\n]*", "", without)
