@@ -31,9 +31,9 @@ from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Deadlines, Session
 from kernelyard.suites.kernelbench import load_problem
 
-# 66 products of 512 x 512 in fp32 are 18 GFLOP, about 1 ms on an H100 without TF32; the inputs are 1 MB, so that a trial
-# is mostly calls. On a CPU the chain is of small matrices, to show that the script runs; nothing is claimed of its
-# decisions.
+# 66 products of 512 x 512 in fp32 are 18 GFLOP, about 1 ms on an H100 without TF32; the inputs are 1 MB, so that a
+# trial is mostly calls. On a CPU the chain is of small matrices, to show that the script runs; nothing is claimed of
+# its decisions.
 PRODUCTS = 66
 WASTED = 2
 WIDTH = {"cuda": 512, "cpu": 64}
