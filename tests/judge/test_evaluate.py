@@ -1,6 +1,5 @@
 """The judge, end to end, on solutions it must refuse and solutions it must not."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from kernelyard.suites.kernelbench import load_problem, read_solution
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = ROOT / "examples/judge/problem.py"
-REJECTS = sorted((ROOT / "tests/rejects").glob("*.py"))
 LIMITS = Limits(memory_bytes=3 << 30)
 # Long enough for a loaded machine, short enough for the one that never answers.
 DEADLINES = Deadlines(load=60, check=15, time=60)
@@ -36,27 +34,6 @@ def judge(
         deadlines=DEADLINES,
         plan=plan,
     )
-
-
-def expected(path: Path) -> str:
-    found = re.search(r"^expect: (\w+)$", path.read_text(), re.MULTILINE)
-    assert found, f"{path.name} does not say what is expected of it"
-    return found.group(1)
-
-
-# Those that end only at a deadline, or hide their work in round after round.
-SLOW = {"loops_forever", "patched_clock", "changes_after_checking", "allocates_without_end"}
-
-
-@pytest.mark.parametrize(
-    "solution",
-    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in REJECTS],
-)
-def test_reject_gets_its_typed_verdict(solution: Path, device: torch.device) -> None:
-    verdict = judge(solution, device)
-    assert verdict.status.value == expected(solution), verdict.message
-    assert verdict.time is None and verdict.speedup is None
-    assert verdict.message
 
 
 def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -> None:
@@ -126,7 +103,7 @@ def test_a_problem_that_cannot_tell_is_flagged(tmp_path: Path, device: torch.dev
     problem = tmp_path / "problem.py"
     problem.write_text(PROBLEM.read_text().replace("torch.softmax(x, dim=-1)", "x.abs().clamp(max=0)"))
     solution = tmp_path / "solution.py"
-    solution.write_text(Path(ROOT / "tests/rejects/zeros.py").read_text())
+    solution.write_text(Path(ROOT / "tests/exploits/zeros.py").read_text())
     verdict = judge(solution, device, problem=problem, plan=Plan(rounds=3))
     assert [flag.name for flag in verdict.flags] == ["degenerate_problem"]
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from kernelyard import ops
-from kernelyard.core.errors import UsageError
 from kernelyard.core.workload import Mode
-from kernelyard.report import ledger
+from kernelyard.report import ledger, markers
 from kernelyard.report.overview import picture_name
 from kernelyard.report.provenance import provenance
 from kernelyard.report.summary import summary
@@ -112,47 +111,32 @@ def write_section(document: Path, frame: pd.DataFrame, kernel: str, pictures: Pa
 
     Raises UsageError where the file does not exist, or has only one of the markers.
     """
-    text = _text(document)
-    begin, end = _markers(kernel)
+    text = markers.read(document)
+    begin, end = markers.markers(_section(kernel))
     if begin not in text and end not in text:
         text = f"{text.rstrip()}\n\n## {kernel}\n\n{begin}\n{end}\n"
-    before, _, after = _split(document, text, kernel)
+    before, _, after = markers.split(document, text, _section(kernel))
     document.write_text(f"{before}{_block(document, frame, kernel, pictures)}{after}")
 
 
 def stale_sections(document: Path, frame: pd.DataFrame, pictures: Path) -> list[str]:
     """The kernels of a ledger whose section of a Markdown file is missing, or not what their rows make."""
-    text = _text(document)
+    text = markers.read(document)
     kernels = sorted(frame["kernel_name"].unique())
     return [
         kernel
         for kernel in kernels
-        if _markers(kernel)[0] not in text
-        or _split(document, text, kernel)[1] != _block(document, frame, kernel, pictures)
+        if markers.markers(_section(kernel))[0] not in text
+        or markers.split(document, text, _section(kernel))[1] != _block(document, frame, kernel, pictures)
     ]
 
 
-def _text(document: Path) -> str:
-    if not document.is_file():
-        raise UsageError(f"{document}: no such file; expected a Markdown file to hold the tables")
-    return document.read_text()
-
-
-def _markers(kernel: str) -> tuple[str, str]:
-    return f"<!-- bench:{kernel}:begin -->", f"<!-- bench:{kernel}:end -->"
-
-
-def _split(document: Path, text: str, kernel: str) -> tuple[str, str, str]:
-    """The text before the markers, from one through the other, and after them."""
-    begin, end = _markers(kernel)
-    start, stop = text.find(begin), text.find(end)
-    if not 0 <= start < stop:
-        raise UsageError(f"{document}: expected {begin} and after it {end}")
-    return text[:start], text[start : stop + len(end)], text[stop + len(end) :]
+def _section(kernel: str) -> str:
+    return f"bench:{kernel}"
 
 
 def _block(document: Path, frame: pd.DataFrame, kernel: str, pictures: Path) -> str:
-    begin, end = _markers(kernel)
+    begin, end = markers.markers(_section(kernel))
     rows = ledger.latest(frame[frame["kernel_name"] == kernel])
     notes = ops.peer_notes(kernel) if kernel in ops.operator_names() else {}
     parts = []

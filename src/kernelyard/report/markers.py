@@ -1,0 +1,33 @@
+"""Text between two markers of a Markdown file, which a command renews and nobody edits."""
+
+from pathlib import Path
+
+from kernelyard.core.errors import UsageError
+
+
+def markers(name: str) -> tuple[str, str]:
+    """The comments that begin and end the part of that name: `bench:softmax`."""
+    return f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+
+
+def read(document: Path) -> str:
+    """The text of a document; raises UsageError where there is none."""
+    if not document.is_file():
+        raise UsageError(f"{document}: no such file; expected a Markdown file to hold the tables")
+    return document.read_text()
+
+
+def split(document: Path, text: str, name: str) -> tuple[str, str, str]:
+    """The text before the markers, from one through the other, and after them. Raises UsageError without both."""
+    begin, end = markers(name)
+    start, stop = text.find(begin), text.find(end)
+    if not 0 <= start < stop:
+        raise UsageError(f"{document}: expected {begin} and after it {end}")
+    return text[:start], text[start : stop + len(end)], text[stop + len(end) :]
+
+
+def replace(document: Path, name: str, body: str) -> None:
+    """Put `body` between the markers of `name`."""
+    before, _, after = split(document, read(document), name)
+    begin, end = markers(name)
+    document.write_text(f"{before}{begin}\n\n{body}\n\n{end}{after}")

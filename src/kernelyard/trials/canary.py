@@ -1,0 +1,108 @@
+"""What must not change while solutions are judged: planted beforehand, looked at after each of them."""
+
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+import torch
+
+import kernelyard
+from kernelyard.sandbox import processes
+
+VARIABLE = "KERNELYARD_CANARY"
+"""A variable of the judge's with a secret in it."""
+TRACE = "kernelyard-exploit"
+"""How the names begin of everything that samples leave behind on purpose."""
+_PLACES = (Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path.home(), Path(kernelyard.__file__).parent)
+# The driver keeps pages of a process that has gone for a moment, and a display or a monitor takes a few.
+GPU_BYTES = 64 << 20
+
+
+class Canary:
+    """Plants on entry: a folder of secret files, a variable, a process of the judge's own user. Removes them on exit.
+
+    Inside, temporary files of the judge's side are made in a folder of the canary's, so that those of other programs
+    are not mistaken for them.
+    """
+
+    def __init__(self, device: torch.device, *, gpu_memory: bool = True) -> None:
+        """`gpu_memory`: whether memory that the GPU lacks is the samples' doing; not while others use it too."""
+        self.device = device
+        self._gpu_memory = gpu_memory and device.type == "cuda"
+        self._undo = ExitStack()
+
+    def __enter__(self) -> "Canary":
+        with ExitStack() as undo:
+            self.root = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="kernelyard-canary-")))
+            self._temporary = self.root / "temporary"
+            self._temporary.mkdir()
+            undo.callback(setattr, tempfile, "tempdir", tempfile.tempdir)
+            tempfile.tempdir = str(self._temporary)
+            self._secret = secrets.token_hex(16)
+            os.environ[VARIABLE] = self._secret
+            undo.callback(os.environ.pop, VARIABLE, None)
+            self._files = self.root / "secrets"
+            self._files.mkdir()
+            for name in ("token", "answers"):
+                (self._files / name).write_text(self._secret)
+            self._decoy = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", "import time; time.sleep(1e6)", "kernelyard-decoy"],
+                stdin=subprocess.DEVNULL,
+            )
+            undo.callback(self._decoy.wait)
+            undo.callback(self._decoy.kill)
+            self._before = self._look()
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()
+
+    def changes(self) -> list[str]:
+        """What is not as it was: one line each. Looking again afterwards counts from here."""
+        now, before = self._look(), self._before
+        self._before = now
+        return [f"{name}: {_difference(before[name], seen)}" for name, seen in now.items() if seen != before[name]]
+
+    def _look(self) -> dict[str, object]:
+        package = Path(kernelyard.__file__).parent
+        seen: dict[str, object] = {
+            "planted files": {path.name: path.read_text() for path in self._files.iterdir()},
+            "the judge's temporary files": {path.name for path in self._temporary.glob("kernelyard*")},
+            "traces of samples": {str(path) for place in _PLACES for path in place.glob(f"{TRACE}*")},
+            "the judge's source": {(str(path), path.stat().st_mtime_ns) for path in package.rglob("*.py")},
+            "the judge's descriptors": _descriptors(),
+            "the judge's processes": set(processes.descendants(os.getpid())),
+            "the decoy's life": self._decoy.poll(),
+            "the secret variable": os.environ.get(VARIABLE) == self._secret,
+        }
+        if self._gpu_memory:
+            torch.cuda.empty_cache()
+            seen["steps of 64 MiB of GPU memory"] = round(torch.cuda.mem_get_info(self.device)[0] / GPU_BYTES)
+        return seen
+
+
+def _descriptors() -> dict[str, int]:
+    """How many descriptors of each kind this process holds: their numbers may change, what they are may not."""
+    counts: dict[str, int] = {}
+    for name in Path("/proc/self/fd").iterdir():
+        try:
+            kind = str(name.readlink()).partition(":")[0]
+        except OSError:
+            continue
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def _difference(before: object, now: object) -> str:
+    if isinstance(before, set) and isinstance(now, set):
+        come, gone = sorted(map(str, now - before)), sorted(map(str, before - now))
+        return "; ".join([*[f"+ {', '.join(come[:3])}"] * bool(come), *[f"- {', '.join(gone[:3])}"] * bool(gone)])
+    return f"{before} before, {now} now"

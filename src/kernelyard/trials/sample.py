@@ -1,0 +1,120 @@
+"""A solution whose verdict is known beforehand, and the folder of them.
+
+A sample says in its docstring what it does, and below that in `key: value` lines what a judge must say of it. It is
+parsed and never imported.
+"""
+
+import ast
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from kernelyard.core.errors import UsageError, unknown
+from kernelyard.core.problem import Source
+from kernelyard.core.verdict import Status
+from kernelyard.suites.kernelbench import read_solution
+
+DEFAULT_PROBLEM = "softmax"
+_LINE = re.compile(r"^([a-z]+): (.+)$", re.MULTILINE)
+
+
+class Kind(str, Enum):
+    """What a sample tries to fool."""
+
+    REPLAY = "replay"
+    CLOCK = "clock"
+    CHECK = "check"
+    PRECISION = "precision"
+    CRASH = "crash"
+    ABUSE = "abuse"
+    HONEST = "honest"
+
+
+_STATUSES, _KINDS = [status.value for status in Status], [kind.value for kind in Kind]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One file of the suite. The fields below `what` are its `key: value` lines."""
+
+    source: Source
+    problem: Path
+    what: str
+    """One line."""
+    expect: tuple[Status, ...]
+    """Every status that a judge may give it; for a cheat, none of these is a success."""
+    kind: Kind
+    catalogue: str = ""
+    """The letter and number of the cheat in the catalogue; empty for honest ones."""
+    device: str = "any"
+    """`any`, `cpu` or `cuda`: where it makes sense."""
+    needs: tuple[str, ...] = ()
+    """Programs without which it cannot do what it is for."""
+    same_speed: bool = False
+    """Line `speed: same`: it does exactly the baseline's work, so that neither `faster` nor `slower` is true."""
+    slow: bool = False
+    """Over ten seconds."""
+    open: str = ""
+    """Why today's judge lets it through, where it does."""
+
+    @property
+    def name(self) -> str:
+        return self.source.path.stem
+
+    def runs_on(self, device_type: str) -> bool:
+        return self.device in ("any", device_type) and all(shutil.which(program) for program in self.needs)
+
+
+def read_sample(path: Path) -> Sample:
+    """The sample in `path`. Raises UsageError where its docstring does not say what is needed."""
+    source = read_solution(path)
+    text = ast.get_docstring(ast.parse(source.text)) or ""
+    lines = dict(_LINE.findall(text))
+    missing = {"expect", "class"} - lines.keys()
+    if missing:
+        raise UsageError(f"{path}: its docstring has no line {' and no line '.join(sorted(missing))}; expected both")
+    known = {"expect", "class", "catalogue", "device", "problem", "needs", "speed", "slow", "open"}
+    if strange := lines.keys() - known:
+        raise unknown(f"line in {path}", min(strange), known)
+    folder = path.parent / "problems" if (path.parent / "problems").is_dir() else path.parent.parent / "problems"
+    return Sample(
+        source=source,
+        problem=folder / f"{lines.get('problem', DEFAULT_PROBLEM)}.py",
+        what=" ".join(text.partition("\n\n")[0].split()),
+        expect=tuple(Status(_one_of("status", word, _STATUSES, path)) for word in lines["expect"].split("|")),
+        kind=Kind(_one_of("class", lines["class"], _KINDS, path)),
+        catalogue=lines.get("catalogue", ""),
+        device=_one_of("device", lines.get("device", "any"), ("any", "cpu", "cuda"), path),
+        needs=tuple(lines.get("needs", "").split()),
+        same_speed=_one_of("speed", lines.get("speed", ""), ("", "same"), path) == "same",
+        slow=_one_of("slow", lines.get("slow", "no"), ("yes", "no"), path) == "yes",
+        open=lines.get("open", ""),
+    )
+
+
+def read_samples(folder: Path, only: Sequence[str] = ()) -> list[Sample]:
+    """Every sample of a folder and of its folder `honest`, by name. Raises UsageError for a folder without any."""
+    paths = [*folder.glob("*.py"), *(folder / "honest").glob("*.py")]
+    if not paths:
+        raise UsageError(f"{folder}: no samples; expected a folder like tests/exploits of a checkout")
+    by_name = {path.stem: path for path in paths}
+    if strange := set(only) - by_name.keys():
+        raise unknown("sample", min(strange), by_name)
+    return [read_sample(by_name[name]) for name in sorted(only or by_name)]
+
+
+def control_of(samples: Sequence[Sample]) -> Sample:
+    """The honest sample that is judged again after hostile ones: the one named `control`, else the first honest."""
+    honest = sorted((s for s in samples if s.kind is Kind.HONEST), key=lambda s: (s.name != "control", s.name))
+    if not honest:
+        raise UsageError("no honest sample; expected one at least, to see whether hostile ones touch its verdict")
+    return honest[0]
+
+
+def _one_of(key: str, word: str, known: Sequence[str], path: Path) -> str:
+    if word not in known:
+        raise unknown(f"{key} in {path}", word, [name for name in known if name])
+    return word

@@ -1,0 +1,153 @@
+"""One sample judged, and whether the judge was fooled."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from kernelyard.core.errors import first_line
+from kernelyard.core.policy import Policy
+from kernelyard.core.verdict import Record, Verdict
+from kernelyard.judge.evaluate import evaluate
+from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.launch import SandboxKind
+from kernelyard.sandbox.limits import GIB, MIB, Limits
+from kernelyard.sandbox.session import Deadlines
+from kernelyard.suites.kernelbench import load_problem
+from kernelyard.trials.canary import Canary
+from kernelyard.trials.sample import Kind, Sample
+
+# Small enough that a bounded flood passes them on any machine, large enough for every honest sample.
+LIMITS = Limits(memory_bytes=3 * GIB, processes=256, file_bytes=64 * MIB)
+# `check` is what a sample that never answers costs; `load` is long for the honest ones that compile.
+HOSTILE_DEADLINES = Deadlines(load=20, check=15, time=60)
+HONEST_DEADLINES = Deadlines(load=180, check=120, time=120)
+# Four rounds leave three ratios, enough for an interval and for cheats that wait; in four calls a round one call can do
+# the work of the others.
+PLAN = Plan(rounds=4, calls=4)
+# With three ratios the interval is wide; beyond this a difference is no noise.
+NOISE = 0.25
+
+
+@dataclass(frozen=True)
+class Court:
+    """What all trials of a run share."""
+
+    device: torch.device
+    sandbox: SandboxKind
+    policy: Policy = Policy.STRICT
+    limits: Limits = LIMITS
+    plan: Plan = PLAN
+
+
+class Outcome(Record):
+    """What came of one sample."""
+
+    name: str
+    kind: str
+    catalogue: str
+    what: str
+    expect: tuple[str, ...]
+    status: str | None
+    """None where the judge gave no verdict."""
+    message: str
+    seconds: float
+    speedup: float | None = None
+    success: str = ""
+    """How the judge was fooled, or what an honest solution suffered; empty where all is well."""
+    open: str = ""
+    """Why it is known to succeed, as the sample says."""
+
+    @property
+    def hostile(self) -> bool:
+        return self.kind != Kind.HONEST.value
+
+
+def judge(sample: Sample, court: Court) -> Verdict:
+    """The verdict on one sample."""
+    return evaluate(
+        load_problem(sample.problem),
+        sample.source,
+        device=court.device,
+        dtype=torch.float32,
+        sandbox=court.sandbox,
+        limits=court.limits,
+        deadlines=HONEST_DEADLINES if sample.kind is Kind.HONEST else HOSTILE_DEADLINES,
+        plan=court.plan,
+        policy=court.policy,
+    )
+
+
+def fooled(sample: Sample, verdict: Verdict) -> str:
+    """How a verdict is not what it must be; empty where it is."""
+    if verdict.status not in sample.expect:
+        wanted = " or ".join(status.value for status in sample.expect)
+        return f"{verdict.status.value}, expected {wanted}: {verdict.message.partition(chr(10))[0]}"
+    if not sample.same_speed or verdict.speedup_low is None or verdict.speedup_high is None:
+        return ""
+    if verdict.speedup_low > 1 + NOISE:
+        return f"faster than the truth: {verdict.speedup_low:.3g}x at least, and it does the baseline's work"
+    if verdict.speedup_high < 1 / (1 + NOISE):
+        return f"slower than the truth: {verdict.speedup_high:.3g}x at most, and it does the baseline's work"
+    return ""
+
+
+def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
+    """Judge a sample and look at what must not change."""
+    begin = time.monotonic()
+    verdict, success = None, ""
+    try:
+        verdict = judge(sample, court)
+        success = fooled(sample, verdict)
+    except Exception as error:
+        # Whatever a solution makes the judge raise is a lost verdict, which is what a trial is to find.
+        success = f"the verdict is lost: {first_line(error)}"
+    if changed := canary.changes():
+        success = "; ".join([*[success] * bool(success), "it changed " + ", ".join(changed)])
+    return Outcome(
+        name=sample.name,
+        kind=sample.kind.value,
+        catalogue=sample.catalogue,
+        what=sample.what,
+        expect=tuple(status.value for status in sample.expect),
+        status=verdict.status.value if verdict else None,
+        message=verdict.message.partition("\n")[0] if verdict else "",
+        seconds=time.monotonic() - begin,
+        speedup=verdict.speedup if verdict else None,
+        success=success,
+        open=sample.open,
+    )
+
+
+def try_all(
+    samples: Iterable[Sample],
+    control: Sample,
+    court: Court,
+    canary: Canary,
+    *,
+    every: int = 5,
+    on_start: Callable[[str], None] = lambda _: None,
+) -> Iterator[Outcome]:
+    """Judge samples one after another; after every few hostile ones, and at the end, an honest `control` again.
+
+    A control that no longer passes stands among the outcomes under the name of those that it followed.
+    """
+    since: list[str] = []
+    for sample in samples:
+        on_start(sample.name)
+        yield try_one(sample, court, canary)
+        if sample.kind is not Kind.HONEST:
+            since.append(sample.name)
+        if len(since) == every:
+            yield from _touched(control, court, canary, since)
+            since = []
+    if since:
+        yield from _touched(control, court, canary, since)
+
+
+def _touched(control: Sample, court: Court, canary: Canary, since: list[str]) -> Iterator[Outcome]:
+    outcome = try_one(control, court, canary)
+    if outcome.success:
+        after = f"after {', '.join(since)}"
+        yield outcome.model_copy(update={"name": f"{control.name} {after}", "success": f"{outcome.success}; {after}"})
