@@ -13,13 +13,15 @@ from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool, Post
 
+PHASES = ("compile", "load", "check", "time")
+
 
 def eval(
     problem: Annotated[Path, typer.Argument(metavar="PROBLEM.py", help="Model, get_inputs, get_init_inputs.")],
     solution: Annotated[Path, typer.Argument(metavar="SOLUTION.py", help="ModelNew. Parsed here, run in a sandbox.")],
     dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
     json: Annotated[bool, typer.Option("--json", help="The record as one line of JSON, the last of stdout.")] = False,
-    timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for each of load, check and time.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for each phase: compile, load ...")] = None,
     memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for the solution's processes.")] = 16.0,
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
     budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 60.0,
@@ -41,7 +43,7 @@ def eval(
         from kernelyard.suites.kernelbench import load_problem, read_solution
 
         where = resolve_device(device)
-        deadlines = Deadlines(load=timeout, check=timeout, time=timeout) if timeout is not None else Deadlines()
+        deadlines = Deadlines() if timeout is None else Deadlines(**dict.fromkeys(PHASES, timeout))
         question, answer = load_problem(problem), read_solution(solution)
         kind = choose(sandbox, str(where))
         with Console(stderr=True).status("") as status:

@@ -44,6 +44,7 @@ class Phase(str, Enum):
     """Where in the protocol a verdict was reached."""
 
     START = "start"
+    COMPILE = "compile"
     LOAD = "load"
     CHECK = "check"
     TIME = "time"

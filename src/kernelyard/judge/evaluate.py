@@ -13,6 +13,7 @@ from kernelyard.core.verdict import Flag, Phase, SandboxRecord, Status, Verdict
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge import evidence
 from kernelyard.judge.checking import ask, check
+from kernelyard.judge.compiling import compiled
 from kernelyard.judge.decision import decide
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.findings import End, Findings, blameless
@@ -150,13 +151,16 @@ def _attempt(
 ) -> _Attempt:
     found = Findings(policy=policy)
     try:
+        found.phase = Phase.COMPILE
+        built = compiled(solution, workers.post, device, deadlines, on_phase)
+        found.phase = Phase.START
         on_phase("starting workers")
         with (
             Session(workers.take(), device, deadlines) as candidate,
             Session(workers.take(), device, deadlines) as baseline,
         ):
             found.missing_layers = candidate.process.missing
-            _examine(problem, solution, candidate, baseline, plan, device, dtype, found, on_phase)
+            _examine(problem, solution, built, candidate, baseline, plan, device, dtype, found, on_phase)
     except (InvalidProblem, ProtocolError) as error:
         # Of the protocol, only what cannot cross to a worker gets here: the problem's own arguments.
         return _Attempt(Status.INVALID_PROBLEM, str(error), None, found)
@@ -172,6 +176,7 @@ def _attempt(
 def _examine(
     problem: Problem,
     solution: Source,
+    built: bytes | None,
     candidate: Session,
     baseline: Session,
     plan: Plan,
@@ -191,6 +196,8 @@ def _examine(
         found.flag(flag)
     found.phase = Phase.LOAD
     on_phase("loading the solution")
+    if built is not None:
+        candidate.unpack(built)
     state = exam.model.state_dict()
     found.weights = candidate.load(
         solution.path.name, solution.text, "ModelNew", exam.init_arguments, exam.weight_seed, dtype, state

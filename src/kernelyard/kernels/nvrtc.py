@@ -10,6 +10,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from kernelyard.core.folders import cache_folder
+
 INCLUDE = Path(__file__).parent / "include"
 """Headers that the library's own kernels share."""
 
@@ -33,7 +35,7 @@ def cubin(source: Path, defines: Defines, arch: str) -> bytes:
     `defines` are the macros the source is specialised by. A cache entry that is torn or damaged is compiled anew; a
     cache that cannot be written is done without. Raises CompileError with NVRTC's message.
     """
-    entry = _cache_folder() / f"{source.stem}-{_key(source, defines, arch)}.cubin"
+    entry = cache_folder() / "cubin" / f"{source.stem}-{_key(source, defines, arch)}.cubin"
     stored = _read(entry)
     if stored is not None:
         return stored
@@ -91,13 +93,6 @@ def _nvrtc_version() -> str:
         from cuda.bindings import nvrtc
 
         return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
-
-
-def _cache_folder() -> Path:
-    explicit = os.environ.get("KERNELYARD_CACHE")
-    if explicit:
-        return Path(explicit) / "cubin"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelyard" / "cubin"
 
 
 def _read(entry: Path) -> bytes | None:

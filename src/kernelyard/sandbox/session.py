@@ -1,5 +1,6 @@
 """The judge's side of one worker: one candidate, one life, a deadline for every request."""
 
+import contextlib
 import os
 import secrets
 import time
@@ -14,9 +15,20 @@ from torch import Tensor
 
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.workload import dtype_name
+from kernelyard.sandbox import tree
+from kernelyard.sandbox.device_memory import DeviceBytes, DriverError, supported
 from kernelyard.sandbox.frames import Closed, ProtocolError
 from kernelyard.sandbox.pool import Worker
-from kernelyard.sandbox.wire import OutputSpec, Reply, SharedBytes, flatten, layout, pack
+from kernelyard.sandbox.wire import OutputSpec, Reply, SharedBytes, flatten, layout
+
+
+def build_environment(device: torch.device) -> dict[str, str]:
+    """Variables that torch's builder would else ask the device for, which a compile worker does not have."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return {}
+    major, minor = torch.cuda.get_device_capability(device)
+    # From Hopper on, the fast instructions are in the architecture's own set.
+    return {"TORCH_CUDA_ARCH_LIST": f"{major}.{minor}{'a' if major >= 9 else ''}"}
 
 
 class Ended(Exception):
@@ -33,14 +45,17 @@ class Deadlines:
 
     start: float = 60.0
     """Importing torch on a loaded machine; longer is the machine's fault, not the candidate's."""
-    load: float = 300.0
+    compile: float = 300.0
     """`load_inline` with torch's headers takes 53 s on an H100 machine, for each of up to a few extensions."""
+    load: float = 300.0
+    """As `compile`: what could not be built without a device is built here."""
     check: float = 120.0
     time: float = 120.0
 
     def of(self, phase: Phase) -> float:
         return {
             Phase.START: self.start,
+            Phase.COMPILE: self.compile,
             Phase.LOAD: self.load,
             Phase.CHECK: self.check,
             Phase.TIME: self.time,
@@ -68,6 +83,7 @@ class Session:
         self.run_seconds = 0.0
         """Time of the last `run` on the judge's clock, which the candidate cannot touch."""
         self._pending = worker.nonce
+        self._device_memory = False
         self._close = worker.close
 
     def __enter__(self) -> "Session":
@@ -79,9 +95,41 @@ class Session:
     def close(self) -> None:
         self._close()
 
-    def await_start(self) -> None:
-        """Wait until the worker answers: the interpreter is up and torch imported."""
+    def await_start(self, *, device_memory: bool = True) -> None:
+        """Wait until the worker answers: the interpreter is up and torch imported.
+
+        `device_memory`: agree with it, where both sides can, that tensors cross in memory of the device.
+        """
         self._await(self._pending)
+        if device_memory and supported(self.device):
+            shared = DeviceBytes.create(1, self.device)
+            try:
+                self._device_memory = self._ask("map", shared).written
+            finally:
+                shared.close()
+
+    def build(self, file_name: str, source: str) -> bytes:
+        """Import the source and hand back what torch built meanwhile, in `tree`'s form; empty for nothing."""
+        self.phase = Phase.COMPILE
+        shared = SharedBytes.create(tree.MAX_BYTES, worker_may_write=True)
+        try:
+            environment = build_environment(self.device)
+            name = Path(file_name).name
+            reply = self._ask("build", shared, file_name=name, source=source, environment=environment)
+            # A copy: who still holds the memory cannot change what is looked at now.
+            return shared.memory[: reply.built]
+        finally:
+            shared.close()
+
+    def unpack(self, built: bytes) -> None:
+        """Give the worker what was built of the source that it will load."""
+        self.phase = Phase.LOAD
+        shared = SharedBytes.create(len(built), worker_may_write=False)
+        try:
+            shared.memory[:] = built
+            self._ask("unpack", shared)
+        finally:
+            shared.close()
 
     def load(
         self,
@@ -105,6 +153,7 @@ class Session:
             source=source,
             arguments=tree,
             seed=seed,
+            environment=build_environment(self.device),
             device=self.device.type,
             dtype=dtype_name(dtype),
             weights=index,
@@ -140,9 +189,9 @@ class Session:
     def fetch(self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "inputs"] = "outputs") -> Fetched:
         """The outputs of call `index` of the last run; memory is lent for tensors like `expected`."""
         specs, size = layout(expected)
-        shared = SharedBytes.create(size, worker_may_write=True)
+        shared = self._lend(size, worker_may_write=True)
         try:
-            reply = self._ask("fetch", shared.fd, index=index, what=what)
+            reply = self._ask("fetch", shared, index=index, what=what)
             if not reply.written or [(spec.dtype, spec.shape) for spec in specs] != [
                 (output.dtype, output.shape) for output in reply.outputs
             ]:
@@ -152,24 +201,38 @@ class Session:
             shared.close()
 
     def _with_tensors(self, groups: Sequence[Sequence[Tensor]], do: str, **fields: Any) -> Reply:
-        shared, specs = pack([tensor for group in groups for tensor in group])
+        tensors = [tensor for group in groups for tensor in group]
+        specs, size = layout(tensors)
         grouped, start = [], 0
         for group in groups:
             grouped.append([spec.model_dump() for spec in specs[start : start + len(group)]])
             start += len(group)
         fields["tensors"] = grouped[0] if do == "load" else grouped
+        shared = self._lend(size, worker_may_write=False)
         try:
-            return self._ask(do, shared.fd, **fields)
+            for spec, tensor in zip(specs, tensors, strict=True):
+                shared.write(spec, tensor)
+            return self._ask(do, shared, **fields)
         finally:
             shared.close()
 
-    def _ask(self, do: str, fd: int | None = None, **fields: Any) -> Reply:
-        return self._await(self._send(do, fd, **fields))
+    def _lend(self, size: int, *, worker_may_write: bool) -> SharedBytes | DeviceBytes:
+        """Memory for one transfer: of the device where both sides can map it and there is room, else of the host."""
+        if self._device_memory:
+            with contextlib.suppress(torch.OutOfMemoryError, DriverError):
+                return DeviceBytes.create(size, self.device)
+        return SharedBytes.create(size, worker_may_write=worker_may_write)
 
-    def _send(self, do: str, fd: int | None = None, **fields: Any) -> str:
+    def _ask(self, do: str, shared: SharedBytes | DeviceBytes | None = None, **fields: Any) -> Reply:
+        return self._await(self._send(do, shared, **fields))
+
+    def _send(self, do: str, shared: SharedBytes | DeviceBytes | None, **fields: Any) -> str:
         nonce = secrets.token_hex(16)
+        if shared is not None:
+            shared.settle()
+            fields |= {"memory": shared.where, "size": shared.size}
         try:
-            self.channel.send({"nonce": nonce, "do": do, **fields}, fd)
+            self.channel.send({"nonce": nonce, "do": do, **fields}, shared.fd if shared is not None else None)
         except Closed:
             raise self._died() from None
         return nonce

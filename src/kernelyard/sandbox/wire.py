@@ -1,7 +1,8 @@
 """What crosses between judge and worker: the fields of a frame, and tensors as raw bytes in sealed memory.
 
-Nothing is pickled and nothing received is evaluated. Tensors lie in a memfd that is sealed against resizing (a worker
-that shrank it would kill the judge with SIGBUS) and, on the way to a worker, against writing.
+Nothing is pickled and nothing received is evaluated. Tensors lie in GPU memory of the judge's (`device_memory`) or in a
+memfd that is sealed against resizing (a worker that shrank it would kill the judge with SIGBUS) and, on the way to a
+worker, against writing.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from kernelyard.core.workload import dtype_name
+from kernelyard.sandbox import tree
 from kernelyard.sandbox.frames import ProtocolError
 
 MAX_KERNELS = 256
@@ -81,12 +83,16 @@ class Reply(BaseModel):
         default=(), max_length=MAX_KERNELS
     )
     """GPU kernels of one call, each with the number of its launches, as the profiler in the worker names them."""
+    built: int = Field(default=0, ge=0, le=tree.MAX_BYTES)
+    """Bytes of what was built that stand in the memory that came with the request."""
     samples: tuple[tuple[float, float], ...] = Field(default=(), max_length=4096)
     """Milliseconds of each call: by device events, and by the host's clock around flush, call and synchronisation."""
 
 
 class SharedBytes:
     """A sealed memfd, mapped. Close it when done; tensors taken from it without a copy die with it."""
+
+    where = "host"
 
     def __init__(self, fd: int, size: int, *, writable: bool) -> None:
         self.fd, self.size = fd, size
@@ -127,6 +133,9 @@ class SharedBytes:
             flat = torch.frombuffer(self.memory, dtype=tensor.dtype, count=tensor.numel(), offset=spec.offset)
             flat.view(tensor.shape).copy_(tensor.detach())
 
+    def settle(self) -> None:
+        """Wait until what was written is there: it is."""
+
     def close(self) -> None:
         # Where a tensor still views the mapping, it goes when the last such tensor does.
         with contextlib.suppress(BufferError):
@@ -141,15 +150,6 @@ def layout(tensors: Sequence[Tensor]) -> tuple[list[TensorSpec], int]:
         specs.append(TensorSpec(dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape), offset=offset))
         offset += -(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT
     return specs, offset
-
-
-def pack(tensors: Sequence[Tensor]) -> tuple[SharedBytes, list[TensorSpec]]:
-    """Tensors in new memory that a worker can read and not write."""
-    specs, size = layout(tensors)
-    shared = SharedBytes.create(size, worker_may_write=False)
-    for spec, tensor in zip(specs, tensors, strict=True):
-        shared.write(spec, tensor)
-    return shared, specs
 
 
 def flatten(value: Any, tensors: list[Tensor]) -> Any:

@@ -2,9 +2,9 @@
 
     python -m kernelyard.sandbox.worker FD
 
-It answers six requests - load, stage, run, profile, fetch, ping - and knows no expected value, tolerance, seed of
-inputs or statistic. Every call of the candidate goes through `run`, so a checked call and a timed call cannot be told
-apart.
+It answers nine requests - ping, map, build, unpack, load, stage, run, profile, fetch - and knows no expected value,
+tolerance, seed of inputs or statistic. Every call of the candidate goes through `run`, so a checked call and a timed
+call cannot be told apart.
 """
 
 import importlib.util
@@ -24,7 +24,9 @@ from kernelyard.core.cold_cache import ColdCache
 from kernelyard.core.errors import first_line
 from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.workload import dtype_name
+from kernelyard.sandbox.device_memory import DeviceBytes
 from kernelyard.sandbox.frames import Channel, Closed
+from kernelyard.sandbox.tree import pack, unpack
 from kernelyard.sandbox.wire import (
     MAX_KERNEL_NAME,
     MAX_KERNELS,
@@ -58,15 +60,13 @@ class Candidate:
         self.staged: list[list[Any]] = []
         self.returned: list[Any] = []
 
-    def load(self, request: dict[str, Any], shared: SharedBytes) -> dict[str, Any]:
+    def load(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
         """Import the source, construct the class under the seed, and give it the reference's weights if they fit."""
         self.device = torch.device(request["device"])
         dtype = getattr(torch, request["dtype"])
         tensors = self._tensors(request["tensors"], shared)
-        source = Path(os.environ["TMPDIR"]) / request["file_name"]
-        source.write_text(request["source"])
         torch.manual_seed(request["seed"])
-        module = _import(source)
+        module = _import(request)
         if not hasattr(module, request["class"]):
             raise AttributeError(f"{request['file_name']} defines no {request['class']}")
         torch.manual_seed(request["seed"])
@@ -81,7 +81,21 @@ class Candidate:
         self.cold = ColdCache(self.device)
         return {"weights": "none" if not weights else "state_dict" if fits else "seed"}
 
-    def stage(self, request: dict[str, Any], shared: SharedBytes) -> dict[str, Any]:
+    def build(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+        """Import the source, whose extensions torch builds meanwhile, and hand over what lies in their folder then."""
+        _import(request)
+        assert isinstance(shared, SharedBytes)
+        with memoryview(shared.memory) as memory:
+            return {"built": pack(_extensions(), memory)}
+
+    def unpack(self, _request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+        """Put what a compile worker built where torch will look for it."""
+        assert isinstance(shared, SharedBytes)
+        with memoryview(shared.memory) as memory:
+            unpack(memory, _extensions())
+        return {}
+
+    def stage(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
         """Fresh tensors at fresh addresses for every call of the next run."""
         self.returned.clear()
         self.staged = [
@@ -116,7 +130,7 @@ class Candidate:
         counts = Counter(name[:MAX_KERNEL_NAME] for name in names)
         return {"kernels": counts.most_common(MAX_KERNELS)}
 
-    def fetch(self, request: dict[str, Any], shared: SharedBytes) -> dict[str, Any]:
+    def fetch(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
         """Describe what one call returned (or what became of its inputs), and write it if it fits the memory given."""
         source = self.returned if request["what"] == "outputs" else self.staged
         leaves = named_leaves(source[request["index"]])
@@ -129,9 +143,10 @@ class Candidate:
         if written:
             for spec, tensor in zip(specs, plain, strict=True):
                 shared.write(spec, tensor)
+            shared.settle()
         return {"outputs": [output.model_dump() for output in outputs], "written": written}
 
-    def _tensors(self, specs: list[dict[str, Any]], shared: SharedBytes) -> list[Tensor]:
+    def _tensors(self, specs: list[dict[str, Any]], shared: SharedBytes | DeviceBytes) -> list[Tensor]:
         return [shared.read(TensorSpec.model_validate(spec), self.device) for spec in specs]
 
     def _event_sample(
@@ -166,7 +181,14 @@ class Candidate:
             torch.accelerator.synchronize(self.device)
 
 
-def _import(source: Path) -> Any:
+def _extensions() -> Path:
+    return Path(os.environ["TORCH_EXTENSIONS_DIR"])
+
+
+def _import(request: dict[str, Any]) -> Any:
+    os.environ.update(request["environment"])
+    source = Path(os.environ["TMPDIR"]) / request["file_name"]
+    source.write_text(request["source"])
     spec = importlib.util.spec_from_file_location(source.stem, source)
     if spec is None or spec.loader is None:
         raise ImportError(f"{source.name} is no Python file")
@@ -191,7 +213,7 @@ def _failure(error: Exception, phase: str) -> Failure:
     if building or isinstance(error, SyntaxError) or names & COMPILE_ERRORS:
         cause = next((line.strip() for line in str(error).splitlines() if "error:" in line), "")
         return Failure(kind="compile_error", message=f"{message} {cause}".strip()[:MESSAGE_LIMIT])
-    return Failure(kind="load_error" if phase == "load" else "runtime_error", message=message)
+    return Failure(kind="load_error" if phase in ("build", "unpack", "load") else "runtime_error", message=message)
 
 
 def serve(channel: Channel) -> None:
@@ -203,8 +225,9 @@ def serve(channel: Channel) -> None:
         except Closed:
             return
         answer: dict[str, Any] = {"nonce": request["nonce"]}
-        shared = SharedBytes.received(fd, writable=request["do"] == "fetch") if fd is not None else None
+        shared = None
         try:
+            shared = _lent(request, fd)
             answer |= _answer(candidate, request, shared)
         except Exception as error:
             # Whatever the candidate raised is reported; only the judge decides what it means.
@@ -215,16 +238,39 @@ def serve(channel: Channel) -> None:
         channel.send(answer)
 
 
-def _answer(candidate: Candidate, request: dict[str, Any], shared: SharedBytes | None) -> dict[str, Any]:
+def _lent(request: dict[str, Any], fd: int | None) -> SharedBytes | DeviceBytes | None:
+    """The memory that came with a request; None where none came, or for `map` where it cannot be mapped here."""
+    if fd is None:
+        return None
+    writable = request["do"] in ("fetch", "build")
+    if request["memory"] == "host":
+        return SharedBytes.received(fd, writable=writable)
+    try:
+        return DeviceBytes.received(fd, request["size"], torch.device("cuda", 0), writable=writable)
+    except Exception:
+        if request["do"] == "map":
+            return None
+        raise
+
+
+def _answer(candidate: Candidate, request: dict[str, Any], shared: SharedBytes | DeviceBytes | None) -> dict[str, Any]:
     if request["do"] == "ping":
         return {}
+    if request["do"] == "map":
+        return {"written": shared is not None}
     if request["do"] == "run":
         return candidate.run(request)
     if request["do"] == "profile":
         return candidate.profile()
     if shared is None:
         raise RuntimeError(f"{request['do']} came without its memory")
-    return {"load": candidate.load, "stage": candidate.stage, "fetch": candidate.fetch}[request["do"]](request, shared)
+    return {
+        "build": candidate.build,
+        "unpack": candidate.unpack,
+        "load": candidate.load,
+        "stage": candidate.stage,
+        "fetch": candidate.fetch,
+    }[request["do"]](request, shared)
 
 
 if __name__ == "__main__":

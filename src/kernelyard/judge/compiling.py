@@ -1,0 +1,96 @@
+"""What a solution builds when it is imported, built once: in a compile worker, without a device, as bytes under a key.
+
+The key holds the solution's own text, so nothing that one solution leaves behind can reach another; the bytes are never
+executed or unpacked here.
+"""
+
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from kernelyard.core.folders import cache_folder
+from kernelyard.core.problem import Source
+from kernelyard.core.verdict import Status
+from kernelyard.sandbox import tree
+from kernelyard.sandbox.launch import SandboxKind
+from kernelyard.sandbox.pool import Post, Worker
+from kernelyard.sandbox.session import Deadlines, Ended, Session, build_environment
+
+# What is worth a worker's start of more than a second: torch's builder by one of its names.
+_BUILDERS = ("cpp_extension", "load_inline")
+# Only these end an evaluation before the run worker has tried; a source whose import needs a GPU ends in others.
+_FINAL = (Status.COMPILE_ERROR, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.REJECTED, Status.INFRA_ERROR)
+_DIGEST_BYTES = 32
+
+
+def compiled(
+    solution: Source, post: Post, device: torch.device, deadlines: Deadlines, on_phase: Callable[[str], None]
+) -> bytes | None:
+    """What the solution builds, in `tree`'s form, from the cache or a compile worker; None for nothing.
+
+    `post` is the run worker's. Raises Ended where the build says all there is to say, SandboxError as `launch` does.
+    """
+    # The paths in what is built are the sandbox's; only a mount namespace has the same for every worker.
+    if post.kind is not SandboxKind.BUBBLEWRAP or not any(name in solution.text for name in _BUILDERS):
+        return None
+    entry = cache_folder() / "built" / key(solution, device)
+    if (kept := _read(entry)) is not None:
+        return kept
+    on_phase("compiling")
+    try:
+        with Session(Worker.start(replace(post, device="cpu")), device, deadlines) as session:
+            session.await_start(device_memory=False)
+            built = session.build(solution.path.name, solution.text)
+            if built:
+                tree.entries(built)
+    except tree.BadTree:
+        return None
+    except Ended as end:
+        if end.status in _FINAL:
+            raise
+        return None
+    if built:
+        _write(entry, built)
+    return built or None
+
+
+def key(solution: Source, device: torch.device) -> str:
+    """Of everything that what is built depends on: the text, torch, Python, the compilers and their flags."""
+    parts = [solution.text, solution.path.name, torch.__version__, str(torch.version.cuda), platform.python_version()]
+    parts += [f"{name}={value}" for name, value in build_environment(device).items()]
+    parts += [f"{name}={os.environ.get(name)}" for name in ("CUDA_HOME", "CUDA_PATH")]
+    for program in ("c++", "g++", "nvcc", "ninja"):
+        path = shutil.which(program)
+        parts.append(f"{path} {Path(path).stat().st_mtime_ns}" if path else f"no {program}")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _read(entry: Path) -> bytes | None:
+    """What is kept, if its digest holds and it is still a tree."""
+    try:
+        stored = entry.read_bytes()
+        built = stored[_DIGEST_BYTES:]
+        if hashlib.sha256(built).digest() != stored[:_DIGEST_BYTES]:
+            return None
+        tree.entries(built)
+    except (OSError, tree.BadTree):
+        return None
+    return built
+
+
+def _write(entry: Path, built: bytes) -> None:
+    """Whole or not at all. A cache that cannot be written costs time and nothing else."""
+    with contextlib.suppress(OSError):
+        entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, temporary = tempfile.mkstemp(dir=entry.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(hashlib.sha256(built).digest() + built)
+        Path(temporary).replace(entry)
