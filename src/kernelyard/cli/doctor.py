@@ -18,6 +18,7 @@ from kernelyard.judge.floor import measure_ceilings
 from kernelyard.kernels.nvrtc import CompileError, cubin
 from kernelyard.report.console import table_console
 from kernelyard.report.table import format_gbps, format_seconds
+from kernelyard.sandbox.health import Ward
 from kernelyard.sandbox.launch import SandboxKind, bubblewrap_problem, choose
 from kernelyard.sandbox.witness import witness
 
@@ -27,11 +28,17 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_90a")
 
 def doctor(
     sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
+    clear: Annotated[bool, typer.Option("--clear-quarantine", help="Take a GPU back that was set aside.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
     """Device, ceilings measured now, toolchain, and a witness for every layer of the sandbox."""
     where = resolve_device(device)
     console = table_console()
+    ward = Ward.usual()
+    if clear:
+        print(f"{where} is taken back" if ward.clear(where) else f"{where} was not set aside")
+    if refusal := ward.refusal(where):
+        console.print(refusal)
     environment = describe(where)
     console.print(_table("device", _device(environment, where)))
     console.print(_table("toolchain", _toolchain()))

@@ -1,12 +1,14 @@
 """`kernelyard eval PROBLEM.py SOLUTION.py`: judge a stranger's kernel."""
 
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from kernelyard.core.errors import UsageError
 from kernelyard.core.policy import Policy
 from kernelyard.sandbox import devices
 from kernelyard.sandbox.launch import SandboxKind, choose
@@ -27,9 +29,13 @@ def eval(
     budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 60.0,
     policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.TRAINING,
     sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
+    unsafe: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="For your own code alone; on record.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
     """Judge SOLUTION on PROBLEM in a process that is not this one; exit code 0 if it passed, 1 if not."""
+    if sandbox is SandboxKind.NONE or (unsafe and sandbox is not None):
+        raise UsageError("--sandbox takes bubblewrap or native; expected --unsafe-no-sandbox alone for none")
+    sandbox = SandboxKind.NONE if unsafe else sandbox
     limits = Limits(memory_bytes=int(memory * (1 << 30)))
     with _early_workers(sandbox, limits, devices.likely(device)) as pool:
         # These import torch, as the workers do meanwhile: 1.2 s that are paid once and not twice.
@@ -73,4 +79,14 @@ def _early_workers(
     """One evaluation's workers, on the way before anything here is imported; None where the device is not clear."""
     if device is None:
         return nullcontext()
-    return Pool(Post(choose(sandbox, device), limits, device), replenish=False)
+    kind = choose(sandbox, device)
+    threading.Thread(target=_witness_early, args=(kind, device), name="witness", daemon=True).start()
+    return Pool(Post(kind, limits, device), replenish=False)
+
+
+def _witness_early(kind: SandboxKind, device: str) -> None:
+    """Try the walls while the imports run; `evaluate` waits for it, and says what it finds."""
+    from kernelyard.sandbox.witness import standing
+
+    with suppress(Exception):
+        standing(kind, device)

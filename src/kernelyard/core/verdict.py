@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, computed_field, field_validator, model_validator
 
 from kernelyard.core.environment import Environment
+from kernelyard.core.layers import LayerWitness
 from kernelyard.core.policy import Policy
 
 
@@ -43,6 +44,7 @@ class Decision(str, Enum):
 class Phase(str, Enum):
     """Where in the protocol a verdict was reached."""
 
+    QUEUE = "queue"
     START = "start"
     COMPILE = "compile"
     LOAD = "load"
@@ -185,6 +187,8 @@ class SandboxRecord(Record):
     kind: str
     missing: dict[str, str] = {}
     """Layers that this machine lacks, each with the reason."""
+    layers: tuple[LayerWitness, ...] = ()
+    """What came of trying what each layer forbids, at the start; nothing without walls."""
 
 
 class Verdict(Record):

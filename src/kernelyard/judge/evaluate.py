@@ -1,12 +1,13 @@
 """Judge one stranger's solution to one problem, end to end, from a process that never runs it."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 
 import torch
 
 from kernelyard.core.environment import describe
+from kernelyard.core.folders import state_folder
 from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Flag, Phase, SandboxRecord, Status, Verdict
@@ -16,15 +17,18 @@ from kernelyard.judge.checking import ask, check
 from kernelyard.judge.compiling import compiled
 from kernelyard.judge.decision import decide
 from kernelyard.judge.exam import Exam, InvalidProblem
-from kernelyard.judge.findings import End, Findings, blameless
+from kernelyard.judge.findings import End, Findings, blameless, make_room
 from kernelyard.judge.floor import floor, measure_ceilings
 from kernelyard.judge.lint import lint
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.sandbox.frames import ProtocolError
+from kernelyard.sandbox.health import Ward
 from kernelyard.sandbox.launch import Limits, SandboxError, SandboxKind
 from kernelyard.sandbox.pool import Pool, Post
 from kernelyard.sandbox.session import Deadlines, Ended, Session
+from kernelyard.sandbox.turn import NoTurn, turn
+from kernelyard.sandbox.witness import standing
 
 
 def evaluate(
@@ -39,12 +43,14 @@ def evaluate(
     plan: Plan = Plan(),
     policy: Policy = Policy.TRAINING,
     pool: Pool | None = None,
+    ward: Ward | None = None,
     on_phase: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """The verdict on `solution`. Baseline and solution run in workers; only the problem runs here.
 
     Workers are taken from `pool`, which must keep ones of this sandbox, these limits and this device (else ValueError),
-    or from one made for the call.
+    or from one made for the call. `ward` says whether the device is fit, and looks at it after an abnormal end; the
+    user's own where none is given. Other evaluations on the same GPU are waited for.
 
     A gain above `plan.second_look` is measured again from the start, in new processes on new seeds; the lower one
     counts, and both have to pass.
@@ -53,8 +59,17 @@ def evaluate(
     post = Post(sandbox, limits, str(device))
     if pool is not None and pool.post != post:
         raise ValueError(f"the pool keeps workers for {pool.post}; expected {post}")
-    with nullcontext(pool) if pool is not None else Pool(post, replenish=False) as workers:
-        made = _looked_at(problem, solution, device, dtype, workers, deadlines, plan, policy, on_phase)
+    ward = ward or Ward.usual()
+    if refusal := ward.refusal(device):
+        made = _Attempt(Status.INFRA_ERROR, refusal, Phase.START, Findings(policy=policy))
+    else:
+        with nullcontext(pool) if pool is not None else Pool(post, replenish=False) as workers:
+            made = _looked_at(problem, solution, device, dtype, workers, deadlines, plan, policy, on_phase)
+        if made.abnormal:
+            make_room(device)
+            # Alone, like an evaluation: another's memory would be taken for what this one left behind.
+            with suppress(NoTurn), turn(device, deadlines.queue, state_folder()):
+                ward.look(device, after=f"{made.status.value} of {solution.path.name}, sha256 {solution.sha256[:16]}")
     status, message, phase, found = made.status, made.message, made.phase, made.found
 
     passed = status is Status.PASSED
@@ -89,9 +104,12 @@ def evaluate(
         policy=policy,
         flags=tuple(found.flags),
         evidence=found.evidence,
-        sandbox=SandboxRecord(kind=sandbox.value, missing=found.missing_layers),
+        sandbox=SandboxRecord(kind=sandbox.value, missing=found.missing_layers, layers=found.layers),
         environment=describe(device),
     )
+
+
+_ABNORMAL = (Status.CRASHED, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.INFRA_ERROR)
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,12 @@ class _Attempt:
     message: str
     phase: Phase | None
     found: Findings
+
+    @property
+    def abnormal(self) -> bool:
+        """Whether the device may have suffered: the worker did not end as workers do."""
+        lost_context = self.status is Status.RUNTIME_ERROR and "CUDA" in self.message
+        return lost_context or self.status in _ABNORMAL
 
     @property
     def gain(self) -> float:
@@ -151,20 +175,24 @@ def _attempt(
 ) -> _Attempt:
     found = Findings(policy=policy)
     try:
+        found.layers = standing(workers.post.kind, workers.post.device)
         found.phase = Phase.COMPILE
         built = compiled(solution, workers.post, device, deadlines, on_phase)
-        found.phase = Phase.START
-        on_phase("starting workers")
+        found.phase = Phase.QUEUE
+        on_phase("waiting for the device")
         with (
+            turn(device, deadlines.queue, state_folder()),
             Session(workers.take(), device, deadlines) as candidate,
             Session(workers.take(), device, deadlines) as baseline,
         ):
+            found.phase = Phase.START
+            on_phase("starting workers")
             found.missing_layers = candidate.process.missing
             _examine(problem, solution, built, candidate, baseline, plan, device, dtype, found, on_phase)
     except (InvalidProblem, ProtocolError) as error:
         # Of the protocol, only what cannot cross to a worker gets here: the problem's own arguments.
         return _Attempt(Status.INVALID_PROBLEM, str(error), None, found)
-    except SandboxError as error:
+    except (SandboxError, NoTurn) as error:
         return _Attempt(Status.INFRA_ERROR, str(error), found.phase, found)
     except End as end:
         return _Attempt(end.status, end.message, found.phase, found)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from kernelyard.core.layers import LayerWitness
 from kernelyard.core.policy import Policy, Ruling
 from kernelyard.core.verdict import ErrorFigures, Flag, Floor, LaunchEvidence, Phase, Status, Timing, worst_of
 from kernelyard.judge.exam import Mark
@@ -19,6 +20,7 @@ class Findings:
 
     phase: Phase = Phase.START
     missing_layers: dict[str, str] = field(default_factory=dict)
+    layers: tuple[LayerWitness, ...] = ()
     trials: int = 0
     timed_outputs_checked: int = 0
     weights: str | None = None

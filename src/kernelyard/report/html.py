@@ -16,6 +16,7 @@ from kernelyard.ladder.record import Ladder
 from kernelyard.report import table
 from kernelyard.report.bars import bars
 from kernelyard.report.untrusted import visible
+from kernelyard.report.verdict import walls
 
 NEUTRAL = (Status.INFRA_ERROR.value, Status.INVALID_PROBLEM.value, REFUSED)
 """Endings that say nothing against the solution."""
@@ -47,7 +48,7 @@ def _templates() -> Templates:
         lstrip_blocks=True,
     )
     templates.globals |= {name: getattr(table, name) for name in dir(table) if name.startswith("format_")}
-    templates.globals |= {"tone": _tone, "measured": _measured}
+    templates.globals |= {"tone": _tone, "measured": _measured, "walls": walls}
     return templates
 
 

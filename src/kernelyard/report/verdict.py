@@ -14,6 +14,14 @@ from kernelyard.report.table import (
 from kernelyard.report.untrusted import visible
 
 
+def walls(verdict: Verdict) -> str:
+    """The sandbox in a few words; its absence in loud ones."""
+    if verdict.sandbox.kind == "none":
+        return "NO SANDBOX (--unsafe-no-sandbox)"
+    held = sum(layer.holds for layer in verdict.sandbox.layers)
+    return f"sandbox {verdict.sandbox.kind}" + (f", {held} layers hold" if held else "")
+
+
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The verdict in a few lines of plain text."""
     phase = f" in phase {verdict.phase.value}" if verdict.phase else ""
@@ -55,5 +63,5 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         ran = f"{sum(kernel.count for kernel in kernels)} launches of {len(kernels)} kernels a call"
         lines.append(f"  ran       {ran}; from the source: {visible(', '.join(verdict.evidence.own)) or 'none'}")
     weights = f", weights by {verdict.weights}" if verdict.weights not in (None, "none") else ""
-    lines.append(f"  where     {verdict.environment.line} · sandbox {verdict.sandbox.kind}{weights}")
+    lines.append(f"  where     {verdict.environment.line} · {walls(verdict)}{weights}")
     return lines

@@ -43,6 +43,8 @@ class Ended(Exception):
 class Deadlines:
     """Seconds that each phase's request may take before the worker is killed."""
 
+    queue: float = 3600.0
+    """Until the GPU is free: others' evaluations, one at a time."""
     start: float = 60.0
     """Importing torch on a loaded machine; longer is the machine's fault, not the candidate's."""
     compile: float = 300.0
@@ -54,6 +56,7 @@ class Deadlines:
 
     def of(self, phase: Phase) -> float:
         return {
+            Phase.QUEUE: self.queue,
             Phase.START: self.start,
             Phase.COMPILE: self.compile,
             Phase.LOAD: self.load,

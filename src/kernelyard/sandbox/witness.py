@@ -14,21 +14,22 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from kernelyard.core.errors import UsageError
+from kernelyard.core.layers import LayerWitness
 from kernelyard.sandbox import devices, probe
 from kernelyard.sandbox.launch import SandboxedProcess, SandboxError, SandboxKind, choose, launch
 from kernelyard.sandbox.limits import MIB, Limits
 
 _LIMITS = Limits(memory_bytes=128 * MIB, processes=64, file_bytes=8 * MIB, output_bytes=MIB)
-_SECONDS = 10.0
+# Each attempt takes less than a second; a machine that others load must not make a wall look as if it fell.
+_SECONDS = 30.0
 _VARIABLE = "KERNELYARD_WITNESS"
 
 _TRIED = {
@@ -64,29 +65,33 @@ _NEEDS = {
 }
 
 
-class LayerWitness(BaseModel):
-    """What came of one attempt.
-
-    `holds`: the forbidden thing was refused (for `device`: the granted device answered). `available`: false where this
-    kind of sandbox on this machine has no such layer, so that `holds` can be expected only by luck. `detail`: the
-    error the attempt met, or what it got.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    layer: str
-    tried: str
-    holds: bool
-    available: bool
-    detail: str
-
-
 def witness(kind: SandboxKind, device: str = "cpu") -> list[LayerWitness]:
     """One record for every layer, in about a second. Raises SandboxError where nothing starts inside."""
     records = _walls(kind, device)
     records += [_limit(kind, layer, mode) for layer, mode in _LIMIT_MODES.items()]
     records.append(_daemon(kind))
     return records
+
+
+_standing: dict[tuple[SandboxKind, str], tuple[LayerWitness, ...]] = {}
+_witnessing = threading.Lock()
+
+
+def standing(kind: SandboxKind, device: str = "cpu") -> tuple[LayerWitness, ...]:
+    """What `witness` saw, tried once in the life of this process; nothing for SandboxKind.NONE, which has no layers.
+
+    Raises SandboxError, each time anew, where a layer that this machine has does not hold.
+    """
+    if kind is SandboxKind.NONE:
+        return ()
+    with _witnessing:
+        if (kind, device) not in _standing:
+            records = tuple(witness(kind, device))
+            if fallen := [record for record in records if record.available and not record.holds]:
+                told = "; ".join(f"{record.layer}: {record.detail}" for record in fallen)
+                raise SandboxError(f"the {kind.value} sandbox does not hold: {told}")
+            _standing[kind, device] = records
+        return _standing[kind, device]
 
 
 _LIMIT_MODES = {"processes": "forks", "memory": "memory", "output": "output"}

@@ -1,0 +1,115 @@
+"""Whether a GPU is fit for the next evaluation: looked at from a new process after every abnormal end.
+
+A candidate that hangs the driver or leaves its memory behind must not become the next candidate's verdict, so a GPU
+that fails the look is set aside by a small file, until someone who has seen to it takes the file away.
+
+    python -m kernelyard.sandbox.health DEVICE       the look itself; prints one object of JSON
+"""
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+
+from kernelyard.core.folders import state_folder
+
+# torch's import and the driver's start take 5 s on a slow disk; a sick driver takes for ever.
+_SECONDS = 60.0
+_ELEMENTS = 1 << 20
+# Less than this, and what a candidate left behind fills the device: the smallest problem needs more.
+_FREE_BYTES = 1 << 30
+
+
+def probe(device: torch.device) -> str | None:
+    """Why `device` is sick, found by a new process; None for a healthy one and for the CPU."""
+    if device.type == "cpu":
+        return None
+    command = [sys.executable, "-m", "kernelyard.sandbox.health", str(device)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+        seen = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return f"a small computation did not end within {_SECONDS:.0f} s"
+    except ValueError:
+        tail = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return f"a small computation failed: {tail[:200]}"
+    return judged(seen["right"], seen["free_bytes"])
+
+
+def judged(right: bool, free_bytes: int) -> str | None:
+    """What to make of the two observations."""
+    if not right:
+        return "a small computation came out wrong"
+    if free_bytes < _FREE_BYTES:
+        return f"only {free_bytes >> 20} MiB are free, {_FREE_BYTES >> 20} expected"
+    return None
+
+
+@dataclass(frozen=True)
+class Ward:
+    """The devices that are set aside, a file each in `folder`, and how one is examined."""
+
+    folder: Path
+    examine: Callable[[torch.device], str | None] = probe
+
+    @classmethod
+    def usual(cls) -> "Ward":
+        return cls(state_folder() / "quarantine")
+
+    def refusal(self, device: torch.device) -> str | None:
+        """One line where `device` is set aside: since when, why, and what to do."""
+        try:
+            record = json.loads(self._file(device).read_text())
+            return f"{device} is set aside since {record['since']}: {record['reason']}; {_CLEAR}"
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            return f"{device} is set aside; {_CLEAR}"
+
+    def look(self, device: torch.device, after: str) -> str | None:
+        """Examine `device` after an abnormal end; a sick one is set aside. The reason, or None for a healthy one."""
+        reason = self.examine(device)
+        if reason is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            self._file(device).write_text(json.dumps({"since": since, "reason": f"{reason} (after {after})"}) + "\n")
+        return reason
+
+    def clear(self, device: torch.device) -> bool:
+        """Take `device` back; whether it was set aside."""
+        there = self._file(device).exists()
+        self._file(device).unlink(missing_ok=True)
+        return there
+
+    def _file(self, device: torch.device) -> Path:
+        return self.folder / f"{identity(device)}.json"
+
+
+_CLEAR = "kernelyard doctor --clear-quarantine takes it back"
+
+
+@functools.cache
+def identity(device: torch.device) -> str:
+    """A name for the very piece of hardware, whatever it is counted as here."""
+    if device.type != "cuda":
+        return str(device).replace(":", "-")
+    # A GPU that has fallen off the bus still answers this: torch read it when the process started.
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+
+
+def _look(device: torch.device) -> dict[str, object]:
+    numbers = torch.arange(_ELEMENTS, device=device, dtype=torch.float64)
+    right = bool((numbers + numbers).sum().item() == _ELEMENTS * (_ELEMENTS - 1))
+    product = torch.ones(256, 256, device=device) @ torch.ones(256, 256, device=device)
+    right = right and bool((product == 256).all())
+    return {"right": right, "free_bytes": torch.accelerator.get_memory_info(device)[0]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_look(torch.device(sys.argv[1]))))

@@ -1,0 +1,123 @@
+"""A device after an abnormal end: looked at, set aside if it is sick, and never blamed on the next candidate."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelyard.core.verdict import Phase, Status, Verdict
+from kernelyard.judge.evaluate import evaluate
+from kernelyard.judge.plan import Plan
+from kernelyard.sandbox import health, turn
+from kernelyard.sandbox.health import Ward, judged, probe
+from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.turn import NoTurn
+from kernelyard.suites.kernelbench import load_problem, read_solution
+
+JUDGE = Path(__file__).parents[2] / "examples/judge"
+
+
+def judge(name: str, ward: Ward, device: torch.device) -> Verdict:
+    return evaluate(
+        load_problem(JUDGE / "problem.py"),
+        read_solution(JUDGE / f"{name}.py"),
+        device=device,
+        dtype=torch.float32,
+        sandbox=choose(None, str(device)),
+        limits=Limits(),
+        plan=Plan(rounds=3, seconds=0),
+        ward=ward,
+    )
+
+
+def test_a_sick_device_is_set_aside_and_not_blamed_on_the_next(tmp_path: Path, device: torch.device) -> None:
+    looks: list[torch.device] = []
+
+    def sick(where: torch.device) -> str:
+        looks.append(where)
+        return "only 3 MiB are free, 1024 expected"
+
+    ward = Ward(tmp_path, sick)
+    assert judge("kills_itself", ward, device).status is Status.CRASHED, "its own end keeps its own verdict"
+    assert looks == [device]
+    following = judge("correct", ward, device)
+    assert (following.status, following.phase) == (Status.INFRA_ERROR, Phase.START)
+    assert "only 3 MiB are free" in following.message and "crashed of kills_itself.py" in following.message
+    assert len(following.message.splitlines()) == 1
+    assert looks == [device], "nothing ran, so there is nothing to look at"
+    assert ward.clear(device) and not ward.clear(device)
+    assert ward.refusal(device) is None
+
+
+def test_a_healthy_device_stays(tmp_path: Path, device: torch.device) -> None:
+    ward = Ward(tmp_path, lambda _: None)
+    assert judge("kills_itself", ward, device).status is Status.CRASHED
+    assert ward.refusal(device) is None and not list(tmp_path.iterdir())
+
+
+def test_a_plain_no_is_no_reason_to_look(tmp_path: Path, device: torch.device) -> None:
+    ward = Ward(tmp_path, lambda _: pytest.fail("looked"))
+    assert judge("wrong", ward, device).status is Status.INCORRECT_VALUE
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"since": 1}'])
+def test_a_file_that_cannot_be_read_still_sets_aside(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cpu.json").write_text(text)
+    assert "set aside" in (Ward(tmp_path).refusal(torch.device("cpu")) or "")
+
+
+def test_what_the_look_finds() -> None:
+    assert judged(True, 70 << 30) is None
+    assert "wrong" in (judged(False, 70 << 30) or "")
+    assert "3 MiB" in (judged(True, 3 << 20) or "")
+
+
+def test_the_look_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no such device it fails, and says why in one line."""
+    assert probe(torch.device("cpu")) is None
+    reason = probe(torch.device("cuda", 63))
+    assert reason is not None and reason.startswith("a small computation failed: ")
+    monkeypatch.setattr(health, "_SECONDS", 0.01)
+    assert "did not end" in (probe(torch.device("cuda", 63)) or "")
+
+
+@pytest.mark.gpu
+def test_a_healthy_gpu_is_found_healthy() -> None:
+    assert probe(torch.device("cuda", 0)) is None
+
+
+def test_doctor_takes_a_device_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path))
+    ward = Ward(tmp_path / "quarantine", lambda _: "sick")
+    ward.look(torch.device("cpu"), after="a test")
+    assert "sick (after a test)" in json.loads((tmp_path / "quarantine/cpu.json").read_text())["reason"]
+    command = [sys.executable, "-m", "kernelyard", "doctor", "--device", "cpu", "--clear-quarantine"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert "cpu is taken back" in done.stdout, done.stderr
+    assert Ward(tmp_path / "quarantine").refusal(torch.device("cpu")) is None
+
+
+def test_a_device_is_had_by_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "identity", lambda _: "GPU-0")
+    gpu = torch.device("cuda", 0)
+    with turn.turn(gpu, 1, tmp_path):
+        with pytest.raises(NoTurn, match="not free"), turn.turn(gpu, 0.1, tmp_path):
+            pass
+        with turn.turn(torch.device("cpu"), 0, tmp_path):
+            pass
+        got = threading.Event()
+
+        def wait() -> None:
+            with turn.turn(gpu, 20, tmp_path):
+                got.set()
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert not got.wait(0.2)
+    assert got.wait(20)
+    waiting.join()
