@@ -30,6 +30,15 @@ class Problem:
     model_class: Callable[..., torch.nn.Module]
     get_inputs: Callable[[], Any]
     get_init_inputs: Callable[[], Any]
+    no_stress: frozenset[str] = frozenset()
+    """Stresses that its inputs must not be subjected to; `NO_STRESS` in the file."""
+    allow_nonfinite: bool | frozenset[str] = False
+    """True where NaN and infinities are right answers and have to be met exactly, or the outputs in which they are;
+    `ALLOW_NONFINITE` in the file."""
+
+    def may_be_nonfinite(self, output: str) -> bool:
+        """Whether NaN or an infinity can be right in that output."""
+        return self.allow_nonfinite if isinstance(self.allow_nonfinite, bool) else output in self.allow_nonfinite
 
     def make_model(self, arguments: list[Any], seed: int, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
         """The reference with the weights of `seed`, in eval mode."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, computed_field, field_validator, model_validator
 
@@ -181,6 +181,21 @@ class LaunchEvidence(Record):
     """Kernels that the submitted source defines and that ran."""
 
 
+class StressRecord(Record):
+    """One stressed question, or why it was not asked."""
+
+    name: str
+    outcome: Literal["passed", "failed", "skipped"]
+    reason: str = ""
+    """Why it was skipped or how it failed; empty for a pass."""
+
+    @model_validator(mode="after")
+    def _reasoned(self) -> "StressRecord":
+        if (self.outcome == "passed") == bool(self.reason):
+            raise ValueError("a stress that was skipped or failed has a reason, and no other has")
+        return self
+
+
 class SandboxRecord(Record):
     """Which isolation the solution ran in."""
 
@@ -210,6 +225,8 @@ class Verdict(Record):
     """Outputs of timed calls, chosen by the judge after the calls, that were compared."""
     weights: str | None = None
     """How the solution got the reference's weights: `state_dict`, `seed` or `none`."""
+    stresses: tuple[StressRecord, ...] = ()
+    """The questions beside the problem's own: which were asked, and which were not and why."""
     errors: tuple[ErrorFigures, ...] = ()
     baseline: Timing | None = None
     time: Timing | None = None
@@ -260,6 +277,8 @@ class Verdict(Record):
                 raise ValueError("no pass without the full protocol: two trials and their errors at least")
             if any(figures.mismatched or figures.over_honest is None for figures in self.errors):
                 raise ValueError("no pass with a mismatched element")
+            if any(stress.outcome == "failed" for stress in self.stresses):
+                raise ValueError("no pass with a failed stress")
             if self.time is not None and not self.timed_outputs_checked:
                 raise ValueError("no time without a checked output of a timed call")
         if len({value is None for value in (self.baseline, self.time, self.speedup, self.decision, self.noise)}) > 1:

@@ -1,38 +1,141 @@
-"""The checks of one solution before anything is timed: fresh questions, side effects, repeatability."""
+"""The checks of one solution before anything is timed: fresh questions, stressed ones, side effects, repeatability."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import torch
+from torch import Tensor
 
-from kernelyard.core.verdict import Flag, Status
-from kernelyard.judge.exam import Exam, Question
+from kernelyard.core.verdict import Flag, Status, StressRecord
+from kernelyard.judge.exam import Exam, Mark, Question
 from kernelyard.judge.findings import End, Findings, accept, make_room
+from kernelyard.judge.plan import Plan
+from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, WEIGHTS, Unfair, one_changed, stressed
 from kernelyard.sandbox.session import Fetched, Session
 
+TWO_ALIVE = "two_alive"
+REDRAWN = "(weights that the constructor makes constant were redrawn, and loaded with load_state_dict)"
 
-def ask(exam: Exam, candidate: Session, question: Question, found: Findings) -> Fetched:
-    """One call on one question, held against what is expected."""
+
+def ask(exam: Exam, candidate: Session, question: Question, found: Findings, stress: str = "") -> Fetched:
+    """One call on one question, held against what is expected; its inputs have to stay what they are."""
     make_room(exam.device)
     candidate.stage([question.arguments])
     candidate.run(1)
     fetched = candidate.fetch(0, question.honest)
-    found.trials += 1
-    accept(exam.mark(question, fetched), found)
+    found.trials += not stress
+    _accept(exam, exam.mark(question, fetched), found, stress)
+    _untouched(candidate, 0, question)
     return fetched
 
 
-def check(exam: Exam, candidate: Session, question: Question, found: Findings) -> None:
-    """The first trial: also for side effects and repeatability."""
-    answer = ask(exam, candidate, question, found)
-    pristine = question.pristine()
-    after = candidate.fetch(0, pristine, "inputs")
-    if after.tensors is None or not all(torch.equal(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
-        raise End(Status.INPUT_MUTATED, "an input is not what it was before the call")
-    del after
+def settle_weights(exam: Exam, first: Question, found: Findings) -> Question:
+    """The first question, with the weights that the solution has.
 
+    Redrawn constants reach a solution by its state_dict alone; one with other names has the constructor's.
+    """
+    if exam.constants and found.weights != "state_dict":
+        exam.restore_constants("the solution's state_dict has other names or shapes")
+        return exam.question(first.arguments)
+    return first
+
+
+def check(exam: Exam, candidate: Session, question: Question, found: Findings) -> None:
+    """The first trial, asked twice."""
+    answer = ask(exam, candidate, question, found)
     candidate.stage([question.arguments])
     candidate.run(1)
     again = candidate.fetch(0, question.honest)
     if (mark := exam.mark(question, again)).status is not Status.PASSED:
         raise End(Status.NONDETERMINISTIC, f"the second call on the same input is wrong: {mark.message}")
     pairs = zip(answer.tensors or (), again.tensors or (), strict=True)
-    if not all(torch.equal(first, second) for first, second in pairs):
+    if not all(same_bits(first, second) for first, second in pairs):
         found.flag(Flag(name="bits_differ", evidence="two calls on the same input differ within the tolerance"))
+
+
+def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, found: Findings) -> None:
+    """Two answers alive at once: to the first question and, where that is fair, to it with one element changed.
+
+    Both are fetched after both calls, so a solution that answers into the same memory twice has spoilt the first.
+    """
+    if first.bytes > plan.round_bytes:
+        found.stresses += [_skipped(name, "too large to hold two questions") for name in (ONE_ELEMENT, TWO_ALIVE)]
+        return
+    try:
+        second = _made(partial(one_changed, exam, first))
+        changed = ONE_ELEMENT
+    except Unfair as reason:
+        found.stresses.append(_skipped(ONE_ELEMENT, str(reason)))
+        second, changed = exam.question(), TWO_ALIVE
+    make_room(exam.device)
+    candidate.stage([first.arguments, second.arguments])
+    candidate.run(2)
+    answers = [candidate.fetch(i, question.honest) for i, question in enumerate((first, second))]
+    # The second first: it alone tells an element that was not read from memory that was written twice.
+    _accept(exam, exam.mark(second, answers[1]), found, changed)
+    _accept(exam, exam.mark(first, answers[0]), found, TWO_ALIVE)
+    for i, question in enumerate((first, second)):
+        _untouched(candidate, i, question)
+    found.stresses += [StressRecord(name=name, outcome="passed") for name in dict.fromkeys((changed, TWO_ALIVE))]
+
+
+def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int) -> None:
+    """Stressed questions in random order, as many as the problem's size and the judge's time allow."""
+    most = len(STRESSES) if question_bytes <= plan.round_bytes else plan.large_stresses
+    weights = StressRecord(name=WEIGHTS, outcome="passed")
+    found.stresses.append(weights if exam.constants else _skipped(WEIGHTS, exam.why_constant))
+    asked, spent = 0, 0.0
+    for stress in random.sample(STRESSES, len(STRESSES)):
+        if asked >= most or spent > plan.stress_seconds:
+            reason = "the problem is large" if asked >= most else "the judge's time is spent"
+            found.stresses.append(_skipped(stress.name, reason))
+            continue
+        make_room(exam.device)
+        begin = time.monotonic()
+        try:
+            question = _made(partial(stressed, exam, stress))
+        except Unfair as reason:
+            found.stresses.append(_skipped(stress.name, str(reason)))
+            continue
+        finally:
+            # Only the judge's own work counts: a solution that is slow is not asked less.
+            spent += time.monotonic() - begin
+        ask(exam, candidate, question, found, stress.name)
+        asked += 1
+        found.stresses.append(StressRecord(name=stress.name, outcome="passed"))
+        del question
+
+
+def same_bits(left: Tensor, right: Tensor) -> bool:
+    """Equal bit for bit: a NaN is itself, and -0.0 is not 0.0."""
+    return torch.equal(left.contiguous().view(-1).view(torch.uint8), right.contiguous().view(-1).view(torch.uint8))
+
+
+def _untouched(candidate: Session, index: int, question: Question) -> None:
+    pristine = question.pristine()
+    after = candidate.fetch(index, pristine, "inputs")
+    if after.tensors is None or not all(same_bits(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
+        raise End(Status.INPUT_MUTATED, "an input is not what it was before the call")
+
+
+def _accept(exam: Exam, mark: Mark, found: Findings, stress: str) -> None:
+    if mark.status is not Status.PASSED and stress:
+        found.stresses.append(StressRecord(name=stress, outcome="failed", reason=mark.message))
+        mark = replace(mark, report=f"under the stress {stress!r}: {mark.report or mark.message}")
+    if mark.status is not Status.PASSED and exam.constants:
+        mark = replace(mark, report=f"{mark.report or mark.message}\n{REDRAWN}")
+    accept(mark, found)
+
+
+def _made(make: Callable[[], Question]) -> Question:
+    try:
+        return make()
+    except torch.OutOfMemoryError:
+        raise Unfair("the device's memory does not hold it") from None
+
+
+def _skipped(name: str, reason: str) -> StressRecord:
+    return StressRecord(name=name, outcome="skipped", reason=reason)

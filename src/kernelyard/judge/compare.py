@@ -82,9 +82,11 @@ def compare(
     tolerance: Tolerance,
     *,
     allow_nonfinite: bool = False,
+    ruler: Tensor | None = None,
 ) -> Comparison:
     """Hold `got` against the float64 `reference`, with `honest` (eager, same dtype) as the ruler.
 
+    `ruler` stands in for the honest answer's values: a float64 tensor as far from `reference` as an answer may well be.
     A non-finite element of the reference fails unless `allow_nonfinite`; then it has to be met exactly.
     """
     if got.shape != honest.shape:
@@ -94,9 +96,9 @@ def compare(
         line = f"{name}: dtype {dtype_name(got.dtype)}, expected {dtype_name(honest.dtype)}"
         return Comparison(Status.INCORRECT_DTYPE, line, line)
 
-    flat = [tensor.detach().reshape(-1) for tensor in (got, honest, reference)]
+    flat = [tensor.detach().reshape(-1) for tensor in (got, honest if ruler is None else ruler, reference)]
     count = flat[0].numel()
-    ours, ruler = _Distance(), _Distance()
+    ours, theirs = _Distance(), _Distance()
     half_ulp = torch.finfo(got.dtype).eps / 2 if got.dtype.is_floating_point else 0.0
     typical = _typical(flat[1], flat[2], half_ulp)
     largest, squares, bad_kind = 0.0, 0.0, 0
@@ -111,15 +113,15 @@ def compare(
             largest = max(largest, magnitude.max().item())
             squares += magnitude.square().sum().item()
         ours.add((g - r).abs(), magnitude + typical)
-        ruler.add((h - r).abs(), magnitude + typical)
+        theirs.add((h - r).abs(), magnitude + typical)
 
     scale = (squares / max(count, 1)) ** 0.5
-    unit_abs = max(ruler.max_abs, half_ulp * largest)
-    unit_rms = max(ruler.rms(count), half_ulp * scale)
+    unit_abs = max(theirs.max_abs, half_ulp * largest)
+    unit_rms = max(theirs.rms(count), half_ulp * scale)
     allowed_abs = tolerance.multiple * unit_abs
     allowed_rms = tolerance.multiple * unit_rms
     allowed_rel = (
-        tolerance.multiple * max(ruler.max_rel, half_ulp) + tolerance.fp32_ulps * torch.finfo(torch.float32).eps
+        tolerance.multiple * max(theirs.max_rel, half_ulp) + tolerance.fp32_ulps * torch.finfo(torch.float32).eps
     )
 
     mismatched, shown, worst = 0, "", 0.0
@@ -132,11 +134,11 @@ def compare(
     figures = ErrorFigures(
         output=name,
         max_abs=float("nan") if bad_kind else ours.max_abs,
-        honest_max_abs=ruler.max_abs,
+        honest_max_abs=theirs.max_abs,
         rms=float("nan") if bad_kind else ours.rms(count),
-        honest_rms=ruler.rms(count),
+        honest_rms=theirs.rms(count),
         max_rel=float("nan") if bad_kind else ours.max_rel,
-        honest_max_rel=ruler.max_rel,
+        honest_max_rel=theirs.max_rel,
         over_honest=float("nan") if bad_kind else max(_over(ours.max_abs, unit_abs), _over(ours.rms(count), unit_rms)),
         allowed=tolerance.multiple,
         mismatched=mismatched,

@@ -13,7 +13,7 @@ from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Flag, Phase, SandboxRecord, Status, Verdict
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge import evidence
-from kernelyard.judge.checking import ask, check
+from kernelyard.judge.checking import ask, check, check_pair, check_stresses, settle_weights
 from kernelyard.judge.compiling import compiled
 from kernelyard.judge.decision import decide
 from kernelyard.judge.exam import Exam, InvalidProblem
@@ -86,6 +86,7 @@ def evaluate(
         trials=found.trials,
         timed_outputs_checked=found.timed_outputs_checked,
         weights=found.weights,
+        stresses=tuple(found.stresses),
         errors=found.errors,
         baseline=found.baseline if passed else None,
         time=found.time if passed else None,
@@ -215,7 +216,7 @@ def _examine(
 ) -> None:
     """The whole protocol; returns only for a pass."""
     exam = Exam(problem, dtype, device, plan.tolerance)
-    first = exam.question()
+    first = exam.first_question()
     cost = exam.cost(first)  # its first use imports for a second, beside the workers
     for session in (candidate, baseline):
         session.await_start()
@@ -231,11 +232,14 @@ def _examine(
         solution.path.name, solution.text, "ModelNew", exam.init_arguments, exam.weight_seed, dtype, state
     )
 
+    first = settle_weights(exam, first, found)
+
     found.phase = candidate.phase = Phase.CHECK
     on_phase("checking")
-    first_answer = first.honest
+    first_answer, question_bytes = first.honest, first.bytes
     input_bytes = sum(tensor.numel() * tensor.element_size() for tensor in first.pristine())
     check(exam, candidate, first, found)
+    check_pair(exam, candidate, first, plan, found)
     # Outputs of gigabytes are common, with a float64 reference of twice that beside: one question lives at a time.
     del first
     for trial in range(1, plan.trials):
@@ -245,6 +249,8 @@ def _examine(
             found.flag(Flag(name="degenerate_problem", evidence=reason))
         del question
     del first_answer
+    on_phase("checking under stress")
+    check_stresses(exam, candidate, plan, found, question_bytes)
 
     found.phase = candidate.phase = Phase.TIME
     on_phase("measuring ceilings")

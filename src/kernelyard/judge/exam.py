@@ -2,6 +2,7 @@
 
 import copy
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from kernelyard.core.problem import Problem, place
 from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.compare import compare
+from kernelyard.judge.contract import misplaced
+from kernelyard.judge.weights import fill_constants, redraw_constants
 from kernelyard.sandbox.session import Fetched
 from kernelyard.sandbox.wire import named_leaves
 
@@ -33,10 +36,19 @@ class Question:
     """float64."""
     honest: tuple[Tensor, ...]
     """The reference's answer in the dtype of the problem, by torch's defaults."""
+    ruler: tuple[Tensor, ...] | None = None
+    """float64, as far from `reference` as an answer may well be; None where the honest answer is the ruler."""
+    exact: bool = False
+    """The answer has to be equal, element by element."""
 
     def pristine(self) -> list[Tensor]:
         """The input tensors, in the order a worker returns them."""
         return [value for _, value in named_leaves(self.arguments) if isinstance(value, Tensor)]
+
+    @property
+    def bytes(self) -> int:
+        """Of its inputs and answers."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in (*self.pristine(), *self.honest))
 
 
 @dataclass(frozen=True)
@@ -58,9 +70,33 @@ class Exam:
         try:
             self.init_arguments = list(problem.get_init_inputs())
             self.model = problem.make_model(self.init_arguments, self.weight_seed, dtype, device)
+            declined = "weights" in problem.no_stress
+            self.constants = {} if declined else redraw_constants(self.model)
+            self.why_constant = "declined by the problem" if declined else "no weight is constant"
             self.exact = copy.deepcopy(self.model).double()
         except Exception as error:
             raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
+        self.noise: tuple[float, ...] = ()
+        """By output: half an ulp of one, or of the first answer's largest element where that is smaller."""
+
+    def restore_constants(self, reason: str) -> None:
+        """Back to the weights of the constructor; `reason` is for the verdict."""
+        self.why_constant = reason
+        fill_constants(self.model, self.constants)
+        fill_constants(self.exact, self.constants)
+        self.constants = {}
+
+    def first_question(self) -> Question:
+        """The first one, which also tells whether the reference bears weights that are redrawn."""
+        try:
+            question = self.question()
+        except InvalidProblem:
+            if not self.constants:
+                raise
+            self.restore_constants("the reference does not bear other constants")
+            question = self.question()
+        self.noise = tuple(_noise(answer) for answer in question.honest)
+        return question
 
     def arguments(self) -> list[Any]:
         """Fresh inputs from a fresh secret seed."""
@@ -75,27 +111,33 @@ class Exam:
         try:
             with torch.no_grad():
                 honest = named_leaves(self.model(*_copied(arguments, self.dtype, self.device)))
-                reference = named_leaves(self._exact(arguments))
+            reference = self.exact_answer(arguments)
         except Exception as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
+        if not honest:
+            raise InvalidProblem("the reference returns nothing; expected tensors")
         for name, value in honest:
             if not isinstance(value, Tensor):
                 raise InvalidProblem(f"the reference returns {type(value).__name__} as {name}; expected tensors")
-        values = tuple(value for _, value in reference)
-        if not all(bool(torch.isfinite(value).all()) for value in (*values, *(value for _, value in honest))):
-            raise InvalidProblem("the reference's answer is not finite")
-        return Question(arguments, tuple(name for name, _ in honest), values, tuple(value for _, value in honest))
+        for i, (name, value) in enumerate(honest):
+            if self.problem.may_be_nonfinite(name):
+                reference[i] = _as_far_as_it_goes(reference[i], value.dtype)
+            elif not (bool(torch.isfinite(value).all()) and bool(torch.isfinite(reference[i]).all())):
+                raise InvalidProblem("the reference's answer is not finite")
+        names, answers = zip(*honest, strict=True)
+        return Question(arguments, names, tuple(reference), answers)
 
-    def _exact(self, arguments: list[Any]) -> Any:
+    def exact_answer(self, arguments: list[Any]) -> list[Tensor]:
         """The float64 answer; on the CPU where the device's memory does not hold it."""
-        try:
-            return self.exact(*_copied(arguments, torch.float64, self.device))
-        except torch.OutOfMemoryError:
-            host = torch.device("cpu")
-            self.exact.to(host)
-            answer = self.exact(*_copied(arguments, torch.float64, host))
-            self.exact.to(self.device)
-            return answer
+        with torch.no_grad():
+            try:
+                answer = self.exact(*_copied(arguments, torch.float64, self.device))
+            except torch.OutOfMemoryError:
+                host = torch.device("cpu")
+                self.exact.to(host)
+                answer = self.exact(*_copied(arguments, torch.float64, host))
+                self.exact.to(self.device)
+        return [value for _, value in named_leaves(answer)]
 
     def mark(self, question: Question, fetched: Fetched) -> Mark:
         """Hold one call's outputs against what is expected of them."""
@@ -116,12 +158,24 @@ class Exam:
             plain = dtype_name(expected.dtype)
             if output.dtype != plain:
                 return Mark(Status.INCORRECT_DTYPE, f"{output.name}: dtype {output.dtype}, expected {plain}")
+            if reason := misplaced(output, expected):
+                return Mark(Status.REJECTED, f"{output.name}: {reason}")
         if fetched.tensors is None:
             return Mark(Status.REJECTED, "the outputs were described and not written")
+        return self.mark_values(question, fetched.tensors)
+
+    def mark_values(self, question: Question, tensors: Sequence[Tensor]) -> Mark:
+        """Hold tensors that keep the contract against what is expected of them."""
         errors: list[ErrorFigures] = []
-        held = zip(question.names, fetched.tensors, question.reference, question.honest, strict=True)
-        for name, got, reference, honest in held:
-            comparison = compare(name, got, reference, honest, self.tolerance)
+        rulers = question.ruler or (None,) * len(question.names)
+        held = zip(question.names, tensors, question.reference, question.honest, rulers, strict=True)
+        for name, got, reference, honest, ruler in held:
+            if question.exact and not torch.equal(got, honest):
+                differ = int((got != honest).sum())
+                line = f"{name}: {differ} of {got.numel()} elements differ where every sum is exact"
+                return Mark(Status.INCORRECT_VALUE, line, line)
+            allow = self.problem.may_be_nonfinite(name)
+            comparison = compare(name, got, reference, honest, self.tolerance, allow_nonfinite=allow, ruler=ruler)
             errors += [comparison.figures] if comparison.figures else []
             if not comparison.passed:
                 return Mark(comparison.status, comparison.message, comparison.report, tuple(errors))
@@ -153,6 +207,21 @@ class Exam:
             operations=operations,
             matrix=operations > 0,
         )
+
+
+def _noise(answer: Tensor) -> float:
+    if not answer.is_floating_point() or not answer.numel():
+        return 0.0
+    finite = answer[torch.isfinite(answer)]
+    largest = finite.abs().max().item() if finite.numel() else 0.0
+    return torch.finfo(answer.dtype).eps / 2 * min(1.0, largest)
+
+
+def _as_far_as_it_goes(reference: Tensor, dtype: torch.dtype) -> Tensor:
+    """What float64 holds and `dtype` does not is an infinity in `dtype`."""
+    if not dtype.is_floating_point:
+        return reference
+    return torch.where(reference.abs() > torch.finfo(dtype).max, reference * float("inf"), reference)
 
 
 def _copied(value: Any, dtype: torch.dtype, device: torch.device) -> Any:

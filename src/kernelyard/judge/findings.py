@@ -8,7 +8,17 @@ import torch
 
 from kernelyard.core.layers import LayerWitness
 from kernelyard.core.policy import Policy, Ruling
-from kernelyard.core.verdict import ErrorFigures, Flag, Floor, LaunchEvidence, Phase, Status, Timing, worst_of
+from kernelyard.core.verdict import (
+    ErrorFigures,
+    Flag,
+    Floor,
+    LaunchEvidence,
+    Phase,
+    Status,
+    StressRecord,
+    Timing,
+    worst_of,
+)
 from kernelyard.judge.exam import Mark
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox.session import Ended
@@ -24,6 +34,7 @@ class Findings:
     trials: int = 0
     timed_outputs_checked: int = 0
     weights: str | None = None
+    stresses: list[StressRecord] = field(default_factory=list)
     errors: tuple[ErrorFigures, ...] = ()
     flags: list[Flag] = field(default_factory=list)
     floor: Floor | None = None

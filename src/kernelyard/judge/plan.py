@@ -11,6 +11,10 @@ class Plan:
 
     trials: int = 3
     """Fresh inputs checked before anything is timed. A cached first answer fails the second."""
+    large_stresses: int = 2
+    """Stressed questions of a problem whose inputs and answers take more than `round_bytes`; a smaller one gets all."""
+    stress_seconds: float = 10.0
+    """How long the judge makes stressed questions; those that are left then are skipped by name."""
     rounds: int = 9
     """Paired rounds of baseline and solution at least; the first is a warm-up. Eight ratios give an interval worth its
     name."""

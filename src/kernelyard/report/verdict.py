@@ -32,6 +32,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
             f"  error     {format_error(worst.max_abs)} at most, {format_ratio(worst.over_honest)} the honest answer's"
             f" own ({format_ratio(worst.allowed)} allowed), trials: {verdict.trials}"
         )
+    if verdict.stresses:
+        lines.append(f"  stressed  {_stresses(verdict)}")
     if verdict.baseline and verdict.time:
         for name, timing in (("baseline", verdict.baseline), ("solution", verdict.time)):
             lines.append(f"  {name}  {format_spread(timing.p50_ms, timing.p20_ms, timing.p80_ms)}")
@@ -65,3 +67,12 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     weights = f", weights by {verdict.weights}" if verdict.weights not in (None, "none") else ""
     lines.append(f"  where     {verdict.environment.line} · {walls(verdict)}{weights}")
     return lines
+
+
+def _stresses(verdict: Verdict) -> str:
+    """`ragged, shifted; not asked: integers (the answer to small integers is not exact)`."""
+    asked = ", ".join(stress.name for stress in verdict.stresses if stress.outcome != "skipped")
+    skipped = "; ".join(
+        f"{stress.name} ({stress.reason})" for stress in verdict.stresses if stress.outcome == "skipped"
+    )
+    return "; not asked: ".join(part for part in (asked or "nothing", skipped) if part)

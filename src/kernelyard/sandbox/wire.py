@@ -57,6 +57,10 @@ class OutputSpec(BaseModel):
     """Type of the object, `Tensor` for a plain one."""
     dtype: str = Field(default="", max_length=32)
     shape: tuple[int, ...] = Field(default=(), max_length=64)
+    stride: tuple[int, ...] = Field(default=(), max_length=64)
+    device: str = Field(default="", max_length=32)
+    """Its type: `cpu`, `cuda`."""
+    storage_bytes: int = 0
 
 
 class Failure(BaseModel):

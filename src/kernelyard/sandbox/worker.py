@@ -137,7 +137,7 @@ class Candidate:
         if request["what"] == "inputs":
             leaves = [(name, value) for name, value in leaves if isinstance(value, Tensor)]
         outputs = [_describe(name, value) for name, value in leaves]
-        plain = [value for _, value in leaves if type(value) is Tensor]
+        plain = [value for (_, value), output in zip(leaves, outputs, strict=True) if output.kind == "Tensor"]
         specs, size = layout(plain)
         written = len(plain) == len(leaves) and size <= shared.size
         if written:
@@ -198,10 +198,32 @@ def _import(request: dict[str, Any]) -> Any:
     return module
 
 
+def _kind(value: Any) -> str:
+    """`Tensor` of a plain one and of nothing else, whatever a class calls itself."""
+    if type(value) is Tensor:
+        return "Tensor"
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}" if kind.__name__ == "Tensor" else kind.__name__
+
+
 def _describe(name: str, value: Any) -> OutputSpec:
     if not isinstance(value, Tensor):
-        return OutputSpec(name=name, kind=type(value).__name__)
-    return OutputSpec(name=name, kind=type(value).__name__, dtype=dtype_name(value.dtype), shape=tuple(value.shape))
+        return OutputSpec(name=name, kind=_kind(value))
+    kind = _kind(value)
+    if value.layout is not torch.strided:
+        return OutputSpec(name=name, kind=f"{kind} of layout {value.layout}")
+    # A conjugate or a negative of complex numbers is computed by whoever reads it.
+    if value.is_conj() or value.is_neg():
+        return OutputSpec(name=name, kind=f"lazy {kind}")
+    return OutputSpec(
+        name=name,
+        kind=kind,
+        dtype=dtype_name(value.dtype),
+        shape=tuple(value.shape),
+        stride=value.stride(),
+        device=value.device.type,
+        storage_bytes=value.untyped_storage().nbytes(),
+    )
 
 
 def _failure(error: Exception, phase: str) -> Failure:

@@ -2,6 +2,10 @@
 
 A problem file defines `Model` (an nn.Module), `get_inputs()` and `get_init_inputs()`; a solution file defines
 `ModelNew` with the same constructor and forward. Problems are trusted and loaded here; solutions are only parsed.
+
+Two more names of a problem file are ours: `NO_STRESS`, the stresses that its inputs must not be subjected to (True for
+all; the names are those of `judge/stress.py`), and `ALLOW_NONFINITE`, True where NaN and infinities are right answers,
+or the names of the outputs in which they are (`output`, `output[1]`).
 """
 
 import ast
@@ -9,8 +13,9 @@ import sys
 import types
 from pathlib import Path
 
-from kernelyard.core.errors import UsageError, first_line
+from kernelyard.core.errors import UsageError, first_line, unknown
 from kernelyard.core.problem import Problem, Source
+from kernelyard.judge.stress import NAMES
 
 # Larger than any kernel worth reading; a bound on what the parser is given.
 MAX_SOURCE_BYTES = 4 << 20
@@ -42,9 +47,34 @@ def load_problem(path: Path) -> Problem:
     sys.modules[module.__name__] = module
     try:
         exec(compile(source.text, str(path), "exec"), module.__dict__)
-        return Problem(source, module.Model, module.get_inputs, module.get_init_inputs)
+        required = (module.Model, module.get_inputs, module.get_init_inputs)
     except Exception as error:
         raise UsageError(f"{path}: fails to load: {first_line(error)}") from None
+    return Problem(
+        source,
+        *required,
+        no_stress=_no_stress(path, getattr(module, "NO_STRESS", ())),
+        allow_nonfinite=_allow_nonfinite(path, getattr(module, "ALLOW_NONFINITE", False)),
+    )
+
+
+def _no_stress(path: Path, declared: object) -> frozenset[str]:
+    if declared is True:
+        return frozenset(NAMES)
+    if not isinstance(declared, (list, tuple, set, frozenset)):
+        raise UsageError(f"{path}: NO_STRESS is {declared!r}; expected True, or names out of {', '.join(NAMES)}")
+    for name in declared:
+        if name not in NAMES:
+            raise unknown(f"stress in {path}", str(name), NAMES)
+    return frozenset(declared)
+
+
+def _allow_nonfinite(path: Path, declared: object) -> bool | frozenset[str]:
+    if isinstance(declared, bool):
+        return declared
+    if isinstance(declared, (list, tuple, set, frozenset)) and all(isinstance(name, str) for name in declared):
+        return frozenset(declared)
+    raise UsageError(f"{path}: ALLOW_NONFINITE is {declared!r}; expected True, False or names of outputs")
 
 
 def read_solution(path: Path) -> Source:

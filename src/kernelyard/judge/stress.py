@@ -1,0 +1,249 @@
+"""Stressed questions: the problem's own inputs, made hard for a lazy answer and never for an honest one.
+
+A stress changes floating-point inputs only. What the problem's inputs promise by their look is kept: a zero stays a
+zero (triangles, masks), a symmetric matrix stays symmetric, a tensor of whole numbers (labels, masks, initial states)
+is left alone, and so is a tensor of one element.
+
+A stress is asked only where it is fair, and a stress that is not is skipped by name. Under a stress the ruler of an
+answer is twice the largest of three: the honest answer's error; what the float64 answer moves by when every input moves
+by one ulp, for no order of summation can be held to less; and half an ulp of one (of the problem's own scale where that
+is smaller), because exp(x) - 1 and 2 sigmoid(2 x) - 1 are honest and cannot keep small answers better than that. Twice,
+because a stress looks for what is wrong and leaves precision to the problem's own inputs: torch adds up a cumsum in
+float64 on a CPU, beside which blocks in fp32 are off 5 times as far.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from kernelyard.judge.compare import compare
+from kernelyard.judge.exam import Exam, InvalidProblem, Question
+from kernelyard.sandbox.wire import named_leaves
+
+SCALE_UP, SCALE_DOWN = 64.0, 2.0**-10
+"""Powers of two, so that scaling rounds nothing."""
+SHIFT = 2.0
+"""In standard deviations. A variance taken in one pass loses (mean / deviation)**2: a layer norm made of it is off by
+53 times the honest error where uniform inputs are shifted by 5, and by 4 times where they are by 2 deviations."""
+ROOM = 2.0
+CLUSTER = 4
+RAGGED_SHARE, RAGGED_SCALE = 8, 8.0
+# One changed element: by how many times the largest input, tried in turn until the answer moves beyond the tolerance.
+STEPS = (2.0, 64.0)
+# Half the answers of an fp32 matrix product are off by 1e-6 of the largest; where a ruler passes this, rounding is
+# amplified so much that luck decides who is eight times off. Eight ulps for a dtype whose ulps are larger.
+ILL_CONDITIONED = 2.0**-12
+# Two shaken answers and the honest one: that all three are lucky where ours is not has odds of a few in ten thousand.
+SHAKES, ONE_SHAKE = 2, 1 << 22
+
+
+class Unfair(Exception):
+    """This stress would be no fair question of this problem; says why."""
+
+
+@dataclass(frozen=True)
+class Stress:
+    """One way to change an input."""
+
+    name: str
+    change: Callable[[Tensor, Generator], Tensor]
+    ties: bool = False
+    """It makes equal elements: where an output is an index, several answers are right."""
+    exact: bool = False
+    """Every sum is exact, so the answer has to be equal, whatever the order."""
+    alone: bool = False
+    """It changes one input of several: a product of two that are a thousandth is a millionth, beneath all rounding."""
+
+
+def _shifted(x: Tensor, _: Generator) -> Tensor:
+    return x + SHIFT * x.std()
+
+
+def _signs(x: Tensor, generator: Generator) -> Tensor:
+    """Half of the elements negated: uniform inputs never go below zero, where a forgotten relu shows."""
+    return torch.where(torch.rand(x.shape, generator=generator, device=x.device) < 0.5, x, -x)
+
+
+def _clustered(x: Tensor, generator: Generator) -> Tensor:
+    """Neighbours within a hundredth of one another, twice the largest of the rest."""
+    width = min(CLUSTER, x.shape[-1])
+    start = _below(x.shape[-1] - width + 1, generator)
+    changed = x.clone()
+    part = changed[..., start : start + width]
+    part.copy_(2 * x.abs().amax() * (1 - torch.rand(part.shape, generator=generator, device=x.device) / 64))
+    return changed
+
+
+def _ragged(x: Tensor, generator: Generator) -> Tensor:
+    """Zeros, but for a large suffix of each row, of a length of its own."""
+    width = x.shape[-1]
+    longest = max(1, width // RAGGED_SHARE)
+    kept = torch.randint(1, longest + 1, (*x.shape[:-1], 1), generator=generator, device=x.device)
+    return torch.where(torch.arange(width, device=x.device) >= width - kept, RAGGED_SCALE * x, 0.0)
+
+
+def _integers(x: Tensor, generator: Generator) -> Tensor:
+    """1, 2 and 3, or -2 to 2 without 0 where there are negative inputs: products of two are exact in any dtype."""
+    if x.amin() >= 0:
+        return torch.randint(1, 4, x.shape, generator=generator, device=x.device).to(x.dtype)
+    size = torch.randint(1, 3, x.shape, generator=generator, device=x.device)
+    sign = 2 * torch.randint(0, 2, x.shape, generator=generator, device=x.device) - 1
+    return (size * sign).to(x.dtype)
+
+
+STRESSES = (
+    Stress("scaled_up", lambda x, _: SCALE_UP * x),
+    Stress("scaled_down", lambda x, _: SCALE_DOWN * x, alone=True),
+    Stress("signs", _signs),
+    Stress("shifted", _shifted),
+    Stress("clustered", _clustered, ties=True),
+    Stress("ragged", _ragged, ties=True),
+    Stress("integers", _integers, ties=True, exact=True),
+)
+ONE_ELEMENT = "one_element"
+WEIGHTS = "weights"
+NAMES = (*(stress.name for stress in STRESSES), ONE_ELEMENT, WEIGHTS)
+"""What a problem file may decline in its NO_STRESS."""
+
+
+def stressed(exam: Exam, stress: Stress, base: Question | None = None) -> Question:
+    """A fresh question under a stress. Raises Unfair where it would not be a fair one."""
+    _declined(exam, stress.name)
+    made = _question(exam, _changed(base.arguments if base else exam.arguments(), stress))
+    if stress.ties and not all(answer.is_floating_point() for answer in made.honest):
+        raise Unfair("ties have several right answers")
+    if not stress.exact:
+        return _fair(exam, made)
+    # Twice, because a mean of some integers is integral by chance, and then a product with 1/n is honest and inexact.
+    for each in (made, _question(exam, _changed(exam.arguments(), stress))):
+        if not all(_exact(h, r) for h, r in zip(each.honest, each.reference, strict=True)):
+            raise Unfair("the answer to small integers is not exact")
+    return replace(made, exact=True)
+
+
+def one_changed(exam: Exam, base: Question) -> Question:
+    """`base` with one random input element changed, so that the answer to `base` is wrong. Raises Unfair."""
+    _declined(exam, ONE_ELEMENT)
+    for step in STEPS:
+        made = _fair(exam, _question(exam, _one_changed(base.arguments, step)))
+        held = zip(base.honest, made.reference, made.honest, made.ruler or made.honest, strict=True)
+        if not all(compare("", old, r, h, exam.tolerance, ruler=ruler).passed for old, r, h, ruler in held):
+            return made
+    raise Unfair("the answer moves by less than the tolerance")
+
+
+def _declined(exam: Exam, name: str) -> None:
+    if name in exam.problem.no_stress:
+        raise Unfair("declined by the problem")
+
+
+def _question(exam: Exam, arguments: list[Any]) -> Question:
+    try:
+        return exam.question(arguments)
+    except InvalidProblem as error:
+        raise Unfair(str(error)) from None
+
+
+def _exact(honest: Tensor, reference: Tensor) -> bool:
+    """Integral, equal in both precisions, and with room for partial sums larger than the result."""
+    limit = 0.5 / torch.finfo(honest.dtype).eps
+    whole = reference == reference.round()
+    return bool((whole & (honest.double() == reference) & (reference.abs() < limit)).all())
+
+
+def _fair(exam: Exam, question: Question) -> Question:
+    """The question with its ruler. Raises Unfair where rounding is amplified too much to judge by."""
+    shakes = SHAKES if sum(answer.numel() for answer in question.honest) <= ONE_SHAKE else 1
+    rulers = [
+        (honest.to(reference.device).double() - reference).abs_().clamp_(min=noise)
+        for honest, reference, noise in zip(question.honest, question.reference, exam.noise, strict=True)
+    ]
+    for _ in range(shakes):
+        shaken = exam.exact_answer(_shaken(question.arguments, exam.dtype))
+        for ruler, reference, moved in zip(rulers, question.reference, shaken, strict=True):
+            torch.maximum(ruler, (moved - reference).abs_(), out=ruler)
+    for honest, reference, ruler in zip(question.honest, question.reference, rulers, strict=True):
+        if not honest.numel():
+            continue
+        if not honest.is_floating_point():
+            if bool((ruler > 0).any()):
+                raise Unfair("a discrete answer on an edge")
+            continue
+        limit = max(ILL_CONDITIONED, 8 * torch.finfo(honest.dtype).eps)
+        largest, worst = reference.abs().max().item(), ruler.max().item()
+        if not worst <= limit * largest:
+            raise Unfair(f"rounding alone moves the answer by {worst:.2g} of {largest:.2g}")
+    for reference, ruler in zip(question.reference, rulers, strict=True):
+        ruler.mul_(ROOM).add_(reference)
+    return replace(question, ruler=tuple(rulers))
+
+
+def _shaken(value: Any, dtype: torch.dtype) -> Any:
+    """Every floating-point input moved by up to one ulp of `dtype`, in float64."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        noise = 2 * torch.rand(value.shape, dtype=torch.float64, device=value.device) - 1
+        return value.double() * (1 + torch.finfo(dtype).eps * noise)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_shaken(item, dtype) for item in value)
+    return value
+
+
+def _changed(arguments: list[Any], stress: Stress) -> list[Any]:
+    open_ = _open(arguments)
+    if not open_:
+        raise Unfair("no input that may be changed")
+    chosen = [secrets.choice(open_)] if stress.alone else open_
+    return _replaced(arguments, {id(value): _under(value, stress) for value in chosen})
+
+
+def _under(value: Tensor, stress: Stress) -> Tensor:
+    generator = Generator(value.device).manual_seed(secrets.randbits(63))
+    changed = stress.change(value.float(), generator).to(value.dtype)
+    changed = torch.where(value == 0, value, changed)
+    return changed.triu() + changed.triu(1).mT if _symmetric(value) else changed
+
+
+def _one_changed(arguments: list[Any], step: float) -> list[Any]:
+    open_ = _open(arguments)
+    if not open_:
+        raise Unfair("no input that may be changed")
+    chosen = secrets.choice(open_)
+    changed = chosen.clone()
+    nonzero = next((i for i in (secrets.randbelow(chosen.numel()) for _ in range(32)) if chosen.view(-1)[i] != 0), None)
+    if nonzero is None:
+        raise Unfair("zeros stay zeros, and there is little else")
+    place = torch.unravel_index(torch.tensor(nonzero), chosen.shape)
+    changed[place] += step * chosen.abs().amax()
+    if _symmetric(chosen):
+        mirrored = (*place[:-2], place[-1], place[-2])
+        changed[mirrored] = changed[place]
+    return _replaced(arguments, {id(chosen): changed})
+
+
+def _replaced(value: Any, by: dict[int, Tensor]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_replaced(item, by) for item in value)
+    return by.get(id(value), value)
+
+
+def _open(arguments: list[Any]) -> list[Tensor]:
+    """The tensors that a stress may change."""
+    return [value for _, value in named_leaves(arguments) if _may_change(value)]
+
+
+def _may_change(value: Any) -> bool:
+    if not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() < 2:
+        return False
+    return not bool((value == value.round()).all())
+
+
+def _symmetric(value: Tensor) -> bool:
+    return value.dim() >= 2 and value.shape[-1] == value.shape[-2] and torch.equal(value, value.mT)
+
+
+def _below(bound: int, generator: Generator) -> int:
+    return int(torch.randint(bound, (), generator=generator, device=generator.device))

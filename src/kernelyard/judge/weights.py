@@ -1,0 +1,43 @@
+"""Weights that a constructor makes constant, redrawn: a solution that leaves them out must not pass.
+
+The affine weights of a norm are ones, its biases and running means zeros, its running variances ones; an answer that
+never reads them is right by the constructor alone. What the constructor draws at random stays as the seed has it.
+"""
+
+import secrets
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+SPREAD = 0.25
+"""Around a constant c, in units of |c| (of 1 for zeros): a variance stays positive, a sign stays what it is."""
+
+
+def redraw_constants(model: Module) -> dict[str, float]:
+    """Redraw each constant floating-point weight and buffer in place; returns what it was, by name."""
+    constants: dict[str, float] = {}
+    for name, value in model.state_dict().items():
+        if (constant := _constant(value)) is None:
+            continue
+        constants[name] = constant
+        generator = torch.Generator(value.device).manual_seed(secrets.randbits(63))
+        noise = 2 * torch.rand(value.shape, generator=generator, device=value.device) - 1
+        value.copy_(constant + SPREAD * (abs(constant) or 1.0) * noise)
+    return constants
+
+
+def fill_constants(model: Module, constants: Mapping[str, float]) -> None:
+    """Back to what `redraw_constants` found."""
+    state = model.state_dict()
+    for name, constant in constants.items():
+        state[name].fill_(constant)
+
+
+def _constant(value: Tensor) -> float | None:
+    """The one finite value that a tensor holds, if it is floating-point and holds one."""
+    if not isinstance(value, Tensor) or not value.is_floating_point() or not value.numel():
+        return None
+    first = value.reshape(-1)[0]
+    return first.item() if bool((value == first).all()) and bool(torch.isfinite(first)) else None

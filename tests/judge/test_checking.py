@@ -1,0 +1,180 @@
+"""The checks before the clock, on solutions that run right here in place of a worker."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.problem import Problem
+from kernelyard.core.verdict import Status
+from kernelyard.judge.checking import check, check_pair, check_stresses, settle_weights
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import End, Findings
+from kernelyard.judge.plan import Plan
+from kernelyard.judge.stress import NAMES
+from kernelyard.sandbox.session import Fetched
+from kernelyard.sandbox.wire import named_leaves
+from kernelyard.sandbox.worker import _describe
+
+sys.path.insert(0, str(Path(__file__).parent))
+from honest import CASES, online_softmax, problem, rows
+
+CPU = torch.device("cpu")
+SOFTMAX = problem(*CASES["softmax"][:2])
+
+
+class Here:
+    """A session without a worker: what a candidate returns crosses as it would."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.call, self.device = call, CPU
+
+    def stage(self, sets: Sequence[Sequence[Any]]) -> None:
+        self.staged = [[v.clone() if isinstance(v, Tensor) else v for v in arguments] for arguments in sets]
+
+    def run(self, calls: int) -> None:
+        self.returned = [self.call(*arguments) for arguments in self.staged]
+
+    def fetch(self, index: int, expected: Sequence[Tensor], what: str = "outputs") -> Fetched:
+        if what == "inputs":
+            return Fetched((), tuple(self.staged[index]))
+        leaves = named_leaves(self.returned[index])
+        described = tuple(_describe(name, v) for name, v in leaves)
+        plain = [v for (_, v), output in zip(leaves, described, strict=True) if output.kind == "Tensor"]
+        return Fetched(described, tuple(v.clone(memory_format=torch.contiguous_format) for v in plain))
+
+
+def examined(call: Callable[..., Any], made: Problem = SOFTMAX, plan: Plan = Plan(), weights: str = "none") -> Findings:
+    exam = Exam(made, torch.float32, CPU, Tolerance())
+    found = Findings(weights=weights)
+    candidate: Any = Here(call)
+    first = settle_weights(exam, exam.first_question(), found)
+    check(exam, candidate, first, found)
+    check_pair(exam, candidate, first, plan, found)
+    check_stresses(exam, candidate, plan, found, first.bytes)
+    return found
+
+
+def refused(call: Callable[..., Any], made: Problem = SOFTMAX) -> End:
+    with pytest.raises(End) as raised:
+        examined(call, made)
+    return raised.value
+
+
+def test_an_honest_solution_is_asked_everything_that_is_fair() -> None:
+    found = examined(online_softmax)
+    outcomes = {stress.name: stress.outcome for stress in found.stresses}
+    skipped = {name for name, outcome in outcomes.items() if outcome == "skipped"}
+    assert skipped == {"integers", "weights"}
+    assert set(outcomes) == {*NAMES, "two_alive"} and set(outcomes.values()) == {"passed", "skipped"}
+    assert found.trials == 1, "a stressed question is no trial"
+
+
+def test_a_stress_that_fails_is_named() -> None:
+    end = refused(lambda x: x.exp() / x.exp().sum(-1, True))
+    assert end.status is Status.INCORRECT_VALUE and end.message.startswith("under the stress 'scaled_up'")
+
+
+def test_one_buffer_for_all_answers() -> None:
+    buffer = torch.empty(16, 1024)
+    end = refused(lambda x: buffer.copy_(x.softmax(-1)))
+    assert end.status is Status.INCORRECT_VALUE and end.message.startswith("under the stress 'two_alive'")
+
+
+def test_a_cache_that_knows_its_input_by_a_sample() -> None:
+    cache: dict[tuple[float, ...], Tensor] = {}
+
+    def sampled(x: Tensor) -> Tensor:
+        key = (x[0, 0].item(), x[-1, -1].item(), x.shape[0])
+        return cache.setdefault(key, x.softmax(-1)).clone()
+
+    end = refused(sampled)
+    assert end.message.startswith("under the stress 'one_element'")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda y: y.t().contiguous().t(), "strides (1, 16), expected (1024, 1)"),
+        (lambda y: y[:1].expand(16, 1024), "strides (0, 1), expected (1024, 1)"),
+        (lambda y: y.to_sparse(), "a Tensor of layout torch.sparse_coo"),
+        (lambda y: torch.nn.Parameter(y), "a Parameter"),
+        (lambda y: y.as_subclass(type("Tensor", (Tensor,), {})), "a test_checking.Tensor"),
+        (lambda y: y.repeat_interleave(2, 1)[:, ::2], "strides (2048, 2)"),
+    ],
+    ids=["transposed", "broadcast", "sparse", "subclass", "of the same name", "every other"],
+)
+def test_the_contract_of_what_comes_back(spoil: Callable[[Tensor], Tensor], said: str) -> None:
+    end = refused(lambda x: spoil(x.softmax(-1)))
+    assert end.status is Status.REJECTED and said in end.message
+
+
+def test_an_emptied_storage() -> None:
+    def emptied(x: Tensor) -> Tensor:
+        y = x.softmax(-1)
+        y.untyped_storage().resize_(8)
+        return y
+
+    exam = Exam(SOFTMAX, torch.float32, CPU, Tolerance())
+    question = exam.question()
+    mark = exam.mark(question, Fetched((_describe("output", emptied(question.arguments[0])),), question.honest))
+    assert mark.status is Status.REJECTED and "a storage of 8 bytes, expected 65536" in mark.message
+
+
+def test_the_strides_of_the_honest_answer_are_right_too() -> None:
+    made = problem(lambda x: x.t(), rows(16, 100))
+    assert examined(lambda x: x.t(), made).trials == 1
+    assert examined(lambda x: x.t().contiguous(), made).trials == 1
+
+
+def test_inputs_are_looked_at_after_every_call() -> None:
+    """In place only where the input is large, which the problem's own never is."""
+
+    def in_place(x: Tensor) -> Tensor:
+        return torch.softmax(x, -1, out=x) if x.abs().max() > 100 else x.softmax(-1)  # type: ignore[call-overload]
+
+    assert refused(in_place).status is Status.INPUT_MUTATED
+    assert refused(lambda x: (x.softmax(-1), x.mul_(1.0), x.masked_fill_(x == 0, -0.0))[0], problem(
+        lambda x: x.softmax(-1), lambda: [torch.randn(16, 100).relu()]
+    )).status is Status.INPUT_MUTATED  # fmt: skip
+
+
+def test_a_large_problem_is_asked_two_stresses_by_chance() -> None:
+    found = examined(online_softmax, plan=Plan(round_bytes=1000))
+    assert len([s for s in found.stresses if s.outcome == "passed"]) == 2
+    assert {s.reason for s in found.stresses if s.name in ("one_element", "two_alive")} == {
+        "too large to hold two questions"
+    }
+
+
+def test_the_judges_time_is_bounded() -> None:
+    found = examined(online_softmax, plan=Plan(stress_seconds=0.0))
+    late = [s for s in found.stresses if s.reason == "the judge's time is spent"]
+    assert len(late) == 6
+
+
+@pytest.mark.parametrize("weights", ["state_dict", "seed"])
+def test_redrawn_weights_are_asked_of_those_who_got_them(weights: str) -> None:
+    from test_stress import affine
+
+    made = affine()
+    model: list[torch.nn.Module] = []
+    original = Problem.make_model
+
+    def kept(self: Problem, *arguments: Any) -> torch.nn.Module:
+        model.append(original(self, *arguments))
+        return model[-1]
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(Problem, "make_model", kept)
+        found = examined(lambda x: model[-1](x), made, weights=weights)
+        record = next(stress for stress in found.stresses if stress.name == "weights")
+        assert record.outcome == ("passed" if weights == "state_dict" else "skipped")
+        if weights == "state_dict":
+            with pytest.raises(End, match="were redrawn, and loaded with load_state_dict"):
+                examined(lambda x: model[-1].linear(x), made, weights=weights)  # type: ignore[operator]
