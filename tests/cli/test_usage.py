@@ -31,6 +31,7 @@ def kernelyard(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (["eval", PROBLEM, SOLUTION, "--dtype", "fp8"], "unknown dtype 'fp8'"),
         (["eval", PROBLEM, SOLUTION, "--device", "tpu"], "--device 'tpu'"),
         (["eval", PROBLEM, SOLUTION, "--sandbox", "docker"], "'--sandbox'"),
+        (["eval", PROBLEM, SOLUTION, "--device", "cpu", "--sanitize"], "--sanitize looks at NVIDIA GPUs"),
         (["check", "sofmax"], "unknown operator 'sofmax': did you mean 'softmax'?"),
         (["check", "softmax", "--backend", "tritn"], "did you mean 'triton'?"),
         (["check", "softmax", "--shape", "8xx"], "shape '8xx': expected extents joined by x"),

@@ -29,6 +29,7 @@ def eval(
     budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 60.0,
     policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.TRAINING,
     sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
+    sanitize: Annotated[bool, typer.Option("--sanitize", help="Once more, under compute-sanitizer.")] = False,
     unsafe: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="For your own code alone; on record.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
@@ -44,11 +45,13 @@ def eval(
         from kernelyard.core.workload import DTYPES, parse_dtype
         from kernelyard.judge.evaluate import evaluate
         from kernelyard.judge.plan import Plan
+        from kernelyard.judge.sanitizing import check_possible
         from kernelyard.report.verdict import verdict_lines
         from kernelyard.sandbox.session import Deadlines
         from kernelyard.suites.kernelbench import load_problem, read_solution
 
         where = resolve_device(device)
+        program = check_possible(where) if sanitize else None
         deadlines = Deadlines() if timeout is None else Deadlines(**dict.fromkeys(PHASES, timeout))
         question, answer = load_problem(problem), read_solution(solution)
         kind = choose(sandbox, str(where))
@@ -61,7 +64,7 @@ def eval(
                 sandbox=kind,
                 limits=limits,
                 deadlines=deadlines,
-                plan=Plan(rounds=rounds, seconds=budget),
+                plan=Plan(rounds=rounds, seconds=budget, sanitizer=program),
                 policy=policy,
                 pool=pool if pool is not None and pool.post == Post(kind, limits, str(where)) else None,
                 on_phase=status.update,

@@ -22,6 +22,7 @@ from kernelyard.judge.floor import floor, measure_ceilings
 from kernelyard.judge.lint import lint
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
+from kernelyard.judge.sanitizing import sanitized
 from kernelyard.sandbox.frames import ProtocolError
 from kernelyard.sandbox.health import Ward
 from kernelyard.sandbox.launch import Limits, SandboxError, SandboxKind
@@ -190,6 +191,11 @@ def _attempt(
             on_phase("starting workers")
             found.missing_layers = candidate.process.missing
             _examine(problem, solution, built, candidate, baseline, plan, device, dtype, found, on_phase)
+            if plan.sanitizer is not None:
+                on_phase("compute-sanitizer")
+                exam = Exam(problem, dtype, device, plan.tolerance)
+                if flag := sanitized(exam, solution, built, workers.post, deadlines, plan.sanitizer):
+                    found.flag(flag)
     except (InvalidProblem, ProtocolError) as error:
         # Of the protocol, only what cannot cross to a worker gets here: the problem's own arguments.
         return _Attempt(Status.INVALID_PROBLEM, str(error), None, found)

@@ -1,6 +1,7 @@
 """How much is asked of a solution."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernelyard.core.operator import Tolerance
 
@@ -33,3 +34,5 @@ class Plan:
     round_bytes: int = 256 << 20
     """Bytes of inputs made for one round. A problem larger than this gets one call a round."""
     tolerance: Tolerance = Tolerance()
+    sanitizer: Path | None = None
+    """compute-sanitizer, for one more call under it; None for none."""

@@ -14,7 +14,9 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kernelyard.sandbox.frames import Channel
 from kernelyard.sandbox.launch import SandboxedProcess, SandboxKind, launch
@@ -44,12 +46,23 @@ class Worker:
     """Of the first question."""
 
     @classmethod
-    def start(cls, post: Post) -> Worker:
-        """Raises SandboxError or UsageError as `launch` does. Returns before the interpreter is up."""
+    def start(
+        cls,
+        post: Post,
+        under: Sequence[str] = (),
+        *,
+        readable: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Worker:
+        """Raises SandboxError or UsageError as `launch` does. Returns before the interpreter is up.
+
+        `under`: a tool and its options, to run the worker with. `readable` and `environment` as for `launch`.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             process = launch(
                 [
+                    *under,
                     sys.executable,
                     "-P" if sys.version_info >= (3, 11) else "-s",
                     "-m",
@@ -60,7 +73,8 @@ class Worker:
                 limits=post.limits,
                 inherit=(theirs.fileno(),),
                 device=post.device,
-                environment={"TRITON_INTERPRET": "1"} if post.device == "cpu" else {},
+                readable=readable,
+                environment={**({"TRITON_INTERPRET": "1"} if post.device == "cpu" else {}), **(environment or {})},
             )
         except BaseException:
             ours.close()

@@ -98,6 +98,12 @@ class Session:
     def close(self) -> None:
         self._close()
 
+    def finish(self, seconds: float) -> str:
+        """Hang up and let the worker end by itself; what it wrote to stdout."""
+        self.channel.socket.close()
+        self.process.wait(seconds)
+        return self.process.stdout
+
     def await_start(self, *, device_memory: bool = True) -> None:
         """Wait until the worker answers: the interpreter is up and torch imported.
 
