@@ -196,6 +196,43 @@ def test_denied_calls(kind: SandboxKind) -> None:
     assert run(kind, code) == "[]"
 
 
+def test_nothing_in_the_kernel_outlives_the_process(kind: SandboxKind) -> None:
+    """Segments and queues of SysV and POSIX stay when their maker has gone; the control makes and removes them."""
+    if not seccomp.supported():
+        pytest.skip(f"no filter for {platform.machine()}")
+    code = (
+        "import ctypes, os\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "segment, queue = libc.shmget(0, 4096, 0o1600), libc.msgget(0, 0o1600)\n"
+        "sets, posix = libc.semget(0, 1, 0o1600), libc.mq_open(b'/kernelyard-test', 0o102, 0o600, None)\n"
+        "print(segment >= 0, queue >= 0, sets >= 0, posix >= 0)\n"
+        "libc.shmctl(segment, 0, None); libc.msgctl(queue, 0, None); libc.semctl(sets, 0, 0)\n"
+        "posix >= 0 and libc.mq_unlink(b'/kernelyard-test')"
+    )
+    assert run(SandboxKind.NONE, code).startswith("True True True")
+    assert run(kind, code) == "False False False False"
+
+
+def test_killing_everyone_ends_only_oneself(kind: SandboxKind) -> None:
+    """Also the worker of another evaluation lives on, which under native walls has the same user."""
+    if kind is SandboxKind.NATIVE and landlock.abi() < 6:
+        pytest.skip("Landlock of this kernel has no scopes")
+    sleep = [sys.executable, "-I", "-S", "-c", "import time; print('up', flush=True); time.sleep(30)"]
+    code = "import os, signal\ntry: os.kill(-1, signal.SIGKILL)\nexcept OSError: pass"
+    with launch(sleep, kind=kind) as other:
+        while "up" not in other.stdout:
+            assert other.poll() is None
+        with launch([sys.executable, "-I", "-S", "-c", code], kind=kind) as process:
+            assert process.wait(SECONDS) is not None
+        assert other.poll() is None
+
+
+def test_a_core_goes_nowhere(kind: SandboxKind) -> None:
+    """A limit of 1 is the one that also keeps the kernel from feeding a program that core_pattern names."""
+    code = "import resource; print(*resource.getrlimit(resource.RLIMIT_CORE))"
+    assert run(kind, code) == "1 1"
+
+
 def test_threads_and_subprocesses_work(kind: SandboxKind) -> None:
     """clone3 is refused, so libc must fall back to clone."""
     code = (

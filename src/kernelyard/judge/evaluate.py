@@ -196,7 +196,13 @@ def _attempt(
                 exam = Exam(problem, dtype, device, plan.tolerance)
                 if flag := sanitized(exam, solution, built, workers.post, deadlines, plan.sanitizer):
                     found.flag(flag)
-    except (InvalidProblem, ProtocolError) as error:
+    except (InvalidProblem, torch.OutOfMemoryError) as error:
+        crowded = isinstance(error, torch.OutOfMemoryError) or isinstance(error.__cause__, torch.OutOfMemoryError)
+        if crowded and found.phase in (Phase.CHECK, Phase.TIME):
+            # The first question was answered when the solution had not run yet.
+            return _Attempt(Status.OUT_OF_MEMORY, "it leaves the judge no room on the device", found.phase, found)
+        return _Attempt(Status.INVALID_PROBLEM, str(error), None, found)
+    except ProtocolError as error:
         # Of the protocol, only what cannot cross to a worker gets here: the problem's own arguments.
         return _Attempt(Status.INVALID_PROBLEM, str(error), None, found)
     except (SandboxError, NoTurn) as error:

@@ -275,7 +275,8 @@ def _world(
         missing["seccomp"] = f"the call numbers of {platform.machine()} are not known"
     descriptors = [] if filter_fd is None else [filter_fd]
     shared = surroundings.readable_paths(readable)
-    rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": limits.file_bytes, "RLIMIT_NOFILE": limits.open_files}
+    # Not 0: where core_pattern names a program, the kernel feeds it whatever the limit is, but for a limit of 1.
+    rlimits = {"RLIMIT_CORE": 1, "RLIMIT_FSIZE": limits.file_bytes, "RLIMIT_NOFILE": limits.open_files}
     if kind is SandboxKind.BUBBLEWRAP:
         bwrap = bubblewrap.program()
         if bwrap is None:

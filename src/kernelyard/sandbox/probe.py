@@ -106,7 +106,7 @@ def _write_file(size: int) -> str:
 
 
 def _core_dump() -> str:
-    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (2, 2))
     return "limit raised"
 
 

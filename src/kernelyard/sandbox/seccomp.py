@@ -2,7 +2,7 @@
 
 A deny-list: the CUDA driver, compilers and thread pools need most of the kernel's calls, among them ioctl, mmap,
 eventfd, memfd_create and Unix sockets, so an allow-list would follow every driver release. What it takes away is what
-reaches into other processes, builds new namespaces, or talks to a network.
+reaches into other processes, outlives them, builds new namespaces, or talks to a network.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ _COMMON = {
 _DENIED = {
     "x86_64": _COMMON
     | {
+        # What SysV and POSIX queues hold outlives its process, and no limit on a process counts it.
+        "shmget": 29,
+        "semget": 64,
+        "msgget": 68,
+        "mq_open": 240,
         "ptrace": 101,
         "pivot_root": 155,
         "mount": 165,
@@ -62,6 +67,10 @@ _DENIED = {
         "init_module": 105,
         "delete_module": 106,
         "ptrace": 117,
+        "mq_open": 180,
+        "msgget": 186,
+        "semget": 190,
+        "shmget": 194,
         "add_key": 217,
         "request_key": 218,
         "keyctl": 219,
