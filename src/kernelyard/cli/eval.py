@@ -1,7 +1,9 @@
 """`kernelyard eval PROBLEM.py SOLUTION.py`: judge a stranger's kernel."""
 
 import threading
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +40,7 @@ def eval(
         raise UsageError("--sandbox takes bubblewrap or native; expected --unsafe-no-sandbox alone for none")
     sandbox = SandboxKind.NONE if unsafe else sandbox
     limits = Limits(memory_bytes=int(memory * (1 << 30)))
-    with _early_workers(sandbox, limits, devices.likely(device)) as pool:
+    with _early_workers(sandbox, limits, devices.likely(device)) as early:
         # These import torch, as the workers do meanwhile: 1.2 s that are paid once and not twice.
         from kernelyard.core.environment import resolve_device
         from kernelyard.core.verdict import Status
@@ -54,6 +56,7 @@ def eval(
         program = check_possible(where) if sanitize else None
         deadlines = Deadlines() if timeout is None else Deadlines(**dict.fromkeys(PHASES, timeout))
         question, answer = load_problem(problem), read_solution(solution)
+        pool = early.result()
         kind = choose(sandbox, str(where))
         with Console(stderr=True).status("") as status:
             verdict = evaluate(
@@ -76,12 +79,22 @@ def eval(
         raise typer.Exit(1)
 
 
-def _early_workers(
-    sandbox: SandboxKind | None, limits: Limits, device: str | None
-) -> AbstractContextManager[Pool | None]:
+@contextmanager
+def _early_workers(sandbox: SandboxKind | None, limits: Limits, device: str | None) -> Iterator[Future[Pool | None]]:
     """One evaluation's workers, on the way before anything here is imported; None where the device is not clear."""
+    with ThreadPoolExecutor(1, "early") as thread:
+        pool = thread.submit(_start, sandbox, limits, device)
+        try:
+            yield pool
+        finally:
+            with suppress(UsageError):
+                if (started := pool.result()) is not None:
+                    started.close()
+
+
+def _start(sandbox: SandboxKind | None, limits: Limits, device: str | None) -> Pool | None:
     if device is None:
-        return nullcontext()
+        return None
     kind = choose(sandbox, device)
     threading.Thread(target=_witness_early, args=(kind, device), name="witness", daemon=True).start()
     return Pool(Post(kind, limits, device), replenish=False)
