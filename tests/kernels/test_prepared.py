@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from kernelyard.kernels import prepared
+from kernelyard import ops
+from kernelyard.kernels import launch, prepared
 from kernelyard.kernels.counters import launched, tally
 from kernelyard.ops.softmax import layout, softmax
 from kernelyard.ops.softmax import prepared as softmax_table
@@ -73,3 +74,32 @@ def test_a_prepared_call_is_the_same_launch(device: torch.device) -> None:
     torch.cuda.current_stream().wait_stream(stream)
     leaf = x.clone().requires_grad_()
     assert softmax(leaf).requires_grad
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((5, 1000), -1), ((3, 200_003), -1), ((20, 5_000_011), -1), ((4, 65, 33), 1)]
+)
+def test_a_norm_for_its_result_alone_is_the_same(shape: tuple[int, ...], dim: int, device: torch.device) -> None:
+    """It leaves no statistics, wherever CTAs meet, and in rows that are worked on in batches."""
+    x = torch.randn(shape, device=device, dtype=torch.bfloat16)
+    weight, bias = torch.randn(2, shape[dim], device=device, dtype=torch.bfloat16)
+    for call in (
+        lambda **named: ops.rms_norm(x, shape[dim], weight, dim=dim, **named),
+        lambda **named: ops.layer_norm(x, shape[dim], weight, bias, dim=dim, **named),
+    ):
+        expected = call(backend="cuda")
+        for _ in range(2):
+            assert torch.equal(call(), expected)
+
+
+@pytest.mark.gpu
+def test_both_ways_to_launch_are_the_same(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> None:
+    x = torch.randn(7, 999, device=device)
+    expected = softmax(x)
+    softmax_table.clear()
+    monkeypatch.setattr(launch, "_torch_launch", lambda: None)
+    before = launched("softmax_cuda.")
+    assert torch.equal(softmax(x), expected)
+    assert launched("softmax_cuda.") == before + 1
+    softmax_table.clear()

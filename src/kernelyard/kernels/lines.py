@@ -118,7 +118,7 @@ class Family:
         def launch(*addresses: int) -> None:
             parts = torch.empty(most * plan.chunks * self.part_bytes, dtype=torch.uint8, device=device)
             for first in range(0, view.outer, most):
-                at = [address + first * step for address, step in zip(addresses, steps, strict=True)]
+                at = [address and address + first * step for address, step in zip(addresses, steps, strict=True)]
                 for run in bound[min(most, view.outer - first)]:
                     run(*at, parts.data_ptr())
 

@@ -8,7 +8,7 @@ An operator's `__init__.py` holds the table of its CUDA backend and its key: all
         return x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % 16, dim
 
 The public function goes straight to what is prepared where nothing asks for more than the result (torch.softmax takes
-6.1 us of host time on an H100 host; the whole path through dispatch and registration 8.4, of which the driver 3.2):
+6.4 us of host time on an H100 host, softmax this way 7.0, of which the driver 3.0 and the fresh tensor 1.0):
 
     if backend is None and inference(x):
         run = prepared.get(layout(x, dim))
@@ -26,6 +26,7 @@ it must hold no tensor. What is prepared was not refused: a layout holds all tha
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ LAYOUTS = 4096
 """Layouts that are remembered: a program whose shapes never repeat does not grow."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Names of this module are found faster than attributes of torch.
-_is_compiling = torch.compiler.is_compiling
+_is_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _are_transforms_active = torch._C._are_functorch_transforms_active
 _count_modes = torch._C._len_torch_dispatch_stack
@@ -79,5 +80,5 @@ def allocator(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Ca
     sizes, strides = tuple(shape), torch.empty(shape, device="meta").stride()
     if device.type == "cuda" and torch.cuda.device_count() == 1:
         # What Inductor's code allocates with: 1 us, against 2 of torch.empty_strided.
-        return lambda: guards._empty_strided_cuda(sizes, strides, dtype)  # type: ignore[attr-defined]
+        return partial(guards._empty_strided_cuda, sizes, strides, dtype)  # type: ignore[attr-defined]
     return lambda: torch.empty_strided(sizes, strides, dtype=dtype, device=device)

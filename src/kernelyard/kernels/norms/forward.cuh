@@ -43,6 +43,7 @@ struct Stats {
       : mean(whole.mean), rstd(rsqrtf(whole.squares / float(length) + eps)) {}
   __device__ Stats() : mean(0.f), rstd(0.f) {}
   __device__ void leave(float* g_mean, float* g_rstd, Index line) const {
+    if (!g_rstd) return;
     if (CENTRED) g_mean[line] = mean;
     g_rstd[line] = rstd;
   }

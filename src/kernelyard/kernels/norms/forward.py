@@ -7,6 +7,7 @@ combine in one meeting.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,6 +58,25 @@ def normalise(
     return run(x, weight, bias)
 
 
+def prepare_result(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    *,
+    eps: float,
+    offset: float,
+    casting: str,
+    centred: bool,
+    count: int,
+    dim: int,
+) -> Callable[..., Tensor]:
+    """What computes y alone, for tensors that lie as these do; weight and bias contiguous.
+
+    Without the statistics two tensors need not be made: 2 us of 11 that a small call takes of the host.
+    """
+    return _prepare(x, weight, bias, eps, offset, casting, centred, count, dim, statistics=False)
+
+
 def _prepare(
     x: Tensor,
     weight: Tensor | None,
@@ -67,17 +87,23 @@ def _prepare(
     centred: bool,
     count: int,
     dim: int,
-) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    *,
+    statistics: bool = True,
+) -> Callable[..., Any]:
+    """What takes x, weight and bias and returns y, mean and rstd, or without `statistics` y alone."""
     number = lines(x, count, dim)
     empty_y = allocator(x.shape, result_dtype(x, weight, casting), x.device)
     empty_mean, empty_rstd = (
         allocator(torch.Size((size,)), torch.float32, x.device) for size in (number if centred else 0, number)
     )
     if not x.numel():
+        if not statistics:
+            return lambda x, weight, bias: empty_y()
         return lambda x, weight, bias: (empty_y(), empty_mean().zero_(), empty_rstd().zero_())
     rows = view(x, count, dim)
     if rows.data.data_ptr() != x.data_ptr():
-        copied = _prepare(x.contiguous(), weight, bias, eps, offset, casting, centred, count, dim)
+        options = (eps, offset, casting, centred, count, dim)
+        copied = _prepare(x.contiguous(), weight, bias, *options, statistics=statistics)
         return lambda x, weight, bias: copied(x.contiguous(), weight, bias)
     y_step = rows.length * empty_y().element_size()
     launch = (LAYER_NORM if centred else RMS_NORM).prepare(
@@ -96,7 +122,14 @@ def _prepare(
         launch(x.data_ptr(), 0, at_weight, at_bias, y.data_ptr(), 0, mean.data_ptr(), rstd.data_ptr())
         return y, mean, rstd
 
-    return run
+    def run_alone(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        y = empty_y()
+        at_weight = 0 if weight is None else weight.data_ptr()
+        at_bias = 0 if bias is None else bias.data_ptr()
+        launch(x.data_ptr(), 0, at_weight, at_bias, y.data_ptr(), 0, 0, 0)
+        return y
+
+    return run if statistics else run_alone
 
 
 def add_normalise(

@@ -12,8 +12,9 @@ from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR, Limits
-from kernelyard.kernels.prepared import LAYOUTS
+from kernelyard.kernels.prepared import LAYOUTS, allocator
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
+from kernelyard.ops.diagonal_matmul import layout, prepared
 from kernelyard.ops.diagonal_matmul.derivative import registered
 
 _SOURCE = Path(__file__).with_name("rows.cu")
@@ -26,22 +27,28 @@ Launch = Callable[..., None]
 
 
 def _forward(a: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    y = torch.empty_like(B, memory_format=torch.contiguous_format)
-    if y.numel():
-        a, (rows, pitch) = a.contiguous(), _rows(B)
-        at = rows.data_ptr()
-        launch = _forward_launch(y.shape, pitch, y.dtype, a.dtype, y.device, at % VECTOR)
-        launch(a.data_ptr(), at, y.data_ptr())
-    return y
+    key = layout(a, B)
+    run = prepared.get(key) or prepared.keep(key, _prepare_forward(a, B))
+    return run(a, B)
 
 
-@lru_cache(LAYOUTS)
-def _forward_launch(
-    shape: torch.Size, pitch: int, dtype: torch.dtype, factor: torch.dtype, device: torch.device, start: int
-) -> Launch:
-    cut = _cut("forward", shape, pitch, dtype, device, (start, 0))
-    launcher = _launcher("rows_forward", cut, dtype, factor, device)
-    return launcher.bind(cut.grid, 3, *shape, pitch, cut.chunks)
+def _prepare_forward(a: torch.Tensor, B: torch.Tensor) -> Callable[..., torch.Tensor]:
+    empty = allocator(B.shape, B.dtype, B.device)
+    if not B.numel():
+        return lambda a, B: empty()
+    data, pitch = _rows(B)
+    if data.data_ptr() != B.data_ptr() or not a.is_contiguous():
+        copied = _prepare_forward(a.contiguous(), data)
+        return lambda a, B: copied(a.contiguous(), _rows(B)[0])
+    cut = _cut("forward", B.shape, pitch, B.dtype, B.device, (B.data_ptr() % VECTOR, 0))
+    launch = _launcher("rows_forward", cut, B.dtype, a.dtype, B.device).bind(cut.grid, 3, *B.shape, pitch, cut.chunks)
+
+    def run(a: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+        y = empty()
+        launch(a.data_ptr(), B.data_ptr(), y.data_ptr())
+        return y
+
+    return run
 
 
 def _backward(

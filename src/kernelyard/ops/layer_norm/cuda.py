@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from kernelyard.kernels.norms.backward import normalise_backward
-from kernelyard.kernels.norms.forward import normalise
+from kernelyard.kernels.norms.forward import normalise, prepare_result
 from kernelyard.kernels.norms.shapes import parameters_refusal, span
 from kernelyard.kernels.support import cuda_refusal, dtype_refusal
 from kernelyard.ops.layer_norm import layout, prepared
@@ -25,8 +25,8 @@ def _normalise(
     """`normalise`, remembered for the public function, which goes straight to it when the same call comes again."""
     first, end = span(x, options["count"], options["dim"])
     key = layout(x, x.shape[first:end], weight, bias, options["eps"], options["dim"])
-    if key not in prepared:
-        prepared.keep(key, lambda x, weight, bias: normalise(x, weight, bias, **options)[0])
+    if key not in prepared and all(p is None or p.is_contiguous() for p in (weight, bias)):
+        prepared.keep(key, prepare_result(x, weight, bias, **options))
     return normalise(x, weight, bias, **options)
 
 

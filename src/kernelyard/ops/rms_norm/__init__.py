@@ -21,11 +21,11 @@ def layout(
     casting: str,
     dim: int,
 ) -> Layout:
-    """All that decides whether a call is right and the CUDA backend takes it."""
+    """All that decides whether a call is right and how the CUDA backend computes it."""
     return (
-        *(input.shape, input.dtype, input.get_device()),
+        *(input.shape, input.stride(), input.dtype, input.get_device(), input.data_ptr() % 16),
         (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape),
-        None if weight is None else (weight.shape, weight.dtype),
+        None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % 16),
         default_eps(input) if eps is None else eps,
         offset,
         casting,
@@ -66,7 +66,7 @@ def rms_norm(
     if backend is None and prepared and inference(input, weight):
         run = prepared.get(layout(input, normalized_shape, weight, eps, offset, casting, dim))
         if run is not None:
-            return run(input, weight)
+            return run(input, weight, None)
     count = count_of(input, normalized_shape, dim)
     check_parameters(input, count, dim, weight=weight)
     check_casting(casting)

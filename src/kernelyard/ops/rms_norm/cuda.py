@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from kernelyard.kernels.norms.backward import normalise_backward
-from kernelyard.kernels.norms.forward import normalise
+from kernelyard.kernels.norms.forward import normalise, prepare_result
 from kernelyard.kernels.norms.shapes import span
 from kernelyard.kernels.support import cuda_refusal, dtype_refusal
 from kernelyard.ops.rms_norm import layout, prepared
@@ -25,8 +25,8 @@ def _normalise(
     """`normalise`, remembered for the public function, which goes straight to it when the same call comes again."""
     first, end = span(x, options["count"], options["dim"])
     key = layout(x, x.shape[first:end], weight, *(options[name] for name in ("eps", "offset", "casting", "dim")))
-    if key not in prepared:
-        prepared.keep(key, lambda x, weight: normalise(x, weight, None, **options)[0])
+    if key not in prepared and (weight is None or weight.is_contiguous()):
+        prepared.keep(key, prepare_result(x, weight, bias, **options))
     return normalise(x, weight, bias, **options)
 
 
