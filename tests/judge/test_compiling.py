@@ -160,6 +160,11 @@ def test_a_verdict_goes_through_it(cache: Path) -> None:
     assert phases[0] == "compiling"
 
 
+def test_what_was_built_before_it_asked_for_a_device_is_kept() -> None:
+    text = FAKE.format(content="first").replace("import torch\n", "import torch\ntorch.cuda.get_device_name()\n", 1)
+    assert b"first" in (build(source(text)) or b"")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not (shutil.which("ninja") and shutil.which("g++")), reason="needs ninja and g++")
 def test_ninja_has_nothing_left_to_do() -> None:

@@ -127,7 +127,7 @@ class _Attempt:
     def abnormal(self) -> bool:
         """Whether the device may have suffered: the worker did not end as workers do."""
         lost_context = self.status is Status.RUNTIME_ERROR and "CUDA" in self.message
-        return lost_context or self.status in _ABNORMAL
+        return lost_context or (self.status in _ABNORMAL and self.phase is not Phase.QUEUE)
 
     @property
     def gain(self) -> float:

@@ -158,9 +158,12 @@ class _Pointer:
         }
 
 
+@functools.cache
 def _driver() -> Any:
+    """The driver's bindings, started. Raises ImportError where they or the driver are missing."""
     from cuda.bindings import driver
 
+    _call(driver.cuInit, 0)
     return driver
 
 

@@ -108,7 +108,7 @@ def _look(device: torch.device) -> dict[str, object]:
     right = bool((numbers + numbers).sum().item() == _ELEMENTS * (_ELEMENTS - 1))
     product = torch.ones(256, 256, device=device) @ torch.ones(256, 256, device=device)
     right = right and bool((product == 256).all())
-    return {"right": right, "free_bytes": torch.accelerator.get_memory_info(device)[0]}
+    return {"right": right, "free_bytes": torch.get_device_module(device).mem_get_info(device)[0]}
 
 
 if __name__ == "__main__":

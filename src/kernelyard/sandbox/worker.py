@@ -7,6 +7,7 @@ tolerance, seed of inputs or statistic. Every call of the candidate goes through
 call cannot be told apart.
 """
 
+import contextlib
 import importlib.util
 import os
 import socket
@@ -82,8 +83,15 @@ class Candidate:
         return {"weights": "none" if not weights else "state_dict" if fits else "seed"}
 
     def build(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
-        """Import the source, whose extensions torch builds meanwhile, and hand over what lies in their folder then."""
-        _import(request)
+        """Import the source, whose extensions torch builds meanwhile, and hand over what lies in their folder then.
+
+        Of what it raises only a compiler's errors count: once all is built, it may well ask for the device it lacks.
+        """
+        try:
+            _import(request)
+        except Exception as error:
+            if _failure(error, "build").kind != "load_error":
+                raise
         assert isinstance(shared, SharedBytes)
         with memoryview(shared.memory) as memory:
             return {"built": pack(_extensions(), memory)}
@@ -256,7 +264,9 @@ def serve(channel: Channel) -> None:
             answer["failure"] = _failure(error, request["do"]).model_dump()
         finally:
             if shared is not None:
-                shared.close()
+                # After an illegal access every call of the driver fails, and the answer has yet to be given.
+                with contextlib.suppress(RuntimeError):
+                    shared.close()
         channel.send(answer)
 
 
