@@ -150,7 +150,10 @@ def read(path: Path) -> pd.DataFrame:
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file; `kernelyard bench` writes one")
-    text = path.read_text()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not a ledger: it holds bytes that are no text") from None
     header = _header(text)
     if header not in (COLUMNS, SEED_COLUMNS):
         raise _foreign(path, header)

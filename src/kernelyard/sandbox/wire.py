@@ -7,6 +7,7 @@ worker, against writing.
 
 import contextlib
 import fcntl
+import math
 import mmap
 import os
 import warnings
@@ -118,11 +119,16 @@ class SharedBytes:
         return cls(fd, os.fstat(fd).st_size, writable=writable)
 
     def read(self, spec: TensorSpec, device: torch.device) -> Tensor:
-        """A fresh copy of one tensor on `device`."""
+        """A fresh copy of one tensor on `device`. Raises ProtocolError for one that does not lie in this memory."""
         dtype = WIRE_DTYPES[spec.dtype]
-        count = 1
-        for extent in spec.shape:
-            count *= extent
+        count = math.prod(spec.shape)
+        # torch reads a misaligned complex number with an instruction that dies of it.
+        if (
+            any(extent < 0 for extent in spec.shape)
+            or spec.offset % dtype.itemsize
+            or spec.offset + count * dtype.itemsize > self.memory.size()
+        ):
+            raise ProtocolError(f"a tensor of {spec.dtype} {spec.shape} at byte {spec.offset} of {self.size}")
         if count == 0:
             return torch.empty(spec.shape, dtype=dtype, device=device)
         with warnings.catch_warnings():
