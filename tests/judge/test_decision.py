@@ -78,12 +78,21 @@ def test_a_call_that_does_the_work_of_the_others_shows() -> None:
     clock = Clock(CPU)
     for _ in range(8):
         clock.add(Round(honest, honest, batched))
-    flag = clock.uneven()
-    assert flag is not None and flag.name == "uneven_calls"
+    assert not clock.counted()
+    assert clock.doubt().name == "uneven_calls"
     clock = Clock(CUDA)
     for _ in range(8):
         clock.add(Round(honest, honest, honest))
-    assert clock.uneven() is None
+    assert len(clock.counted()) == 8
+
+
+def test_a_call_that_the_machine_disturbed_costs_its_round_and_nothing_else() -> None:
+    honest = Side.of([(1.0, 1.0)] * 8, 0.008)
+    disturbed = Side.of([(1.0, 1.0)] * 7 + [(30.0, 30.0)], 0.037)
+    clock = Clock(CPU)
+    for solution in (honest, disturbed, honest, disturbed, honest):
+        clock.add(Round(honest, honest, solution))
+    assert len(clock.counted()) == 3
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,6 @@ def time_rounds(
     found.baseline, found.time = clock.baseline(), clock.solution()
     found.ratio, found.noise = clock.ratio(), noise_floor(clock.control())
     found.rounds = len(clock.counted())
-    if calls >= 4 and (flag := clock.uneven()):
-        found.flag(flag)
     if found.floor and found.time.p50_ms < found.floor.impossible_ms:
         least = found.floor.impossible_ms
         evidence = f"{found.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
