@@ -10,7 +10,7 @@ from kernelyard.trials.sample import Kind, Sample
 from kernelyard.trials.trial import Court, Outcome, try_all
 
 # After so many hostile samples an honest one is judged again: as many as one process of several is given at a time.
-EVERY = 5
+EVERY = 8
 
 
 def run(

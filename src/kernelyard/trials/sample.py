@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 
 from kernelyard.core.errors import UsageError, unknown
+from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Status
 from kernelyard.suites.kernelbench import read_solution
@@ -33,7 +34,7 @@ class Kind(str, Enum):
     HONEST = "honest"
 
 
-_STATUSES, _KINDS = [status.value for status in Status], [kind.value for kind in Kind]
+_STATUSES, _KINDS, _POLICIES = ([member.value for member in kind] for kind in (Status, Kind, Policy))
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Sample:
     """`any`, `cpu` or `cuda`: where it makes sense."""
     needs: tuple[str, ...] = ()
     """Programs without which it cannot do what it is for."""
+    policy: Policy = Policy.EXPLORE
+    """Under which it is judged: the most lenient that must still stop a cheat, the strictest for an honest one."""
     same_speed: bool = False
     """Line `speed: same`: it does exactly the baseline's work, so that neither `faster` nor `slower` is true."""
     slow: bool = False
@@ -76,19 +79,22 @@ def read_sample(path: Path) -> Sample:
     missing = {"expect", "class"} - lines.keys()
     if missing:
         raise UsageError(f"{path}: its docstring has no line {' and no line '.join(sorted(missing))}; expected both")
-    known = {"expect", "class", "catalogue", "device", "problem", "needs", "speed", "slow", "open"}
+    known = {"expect", "class", "catalogue", "device", "problem", "needs", "policy", "speed", "slow", "open"}
     if strange := lines.keys() - known:
         raise unknown(f"line in {path}", min(strange), known)
     folder = path.parent / "problems" if (path.parent / "problems").is_dir() else path.parent.parent / "problems"
+    kind = Kind(_one_of("class", lines["class"], _KINDS, path))
+    lenient = Policy.STRICT if kind is Kind.HONEST else Policy.EXPLORE
     return Sample(
         source=source,
         problem=folder / f"{lines.get('problem', DEFAULT_PROBLEM)}.py",
         what=" ".join(text.partition("\n\n")[0].split()),
         expect=tuple(Status(_one_of("status", word, _STATUSES, path)) for word in lines["expect"].split("|")),
-        kind=Kind(_one_of("class", lines["class"], _KINDS, path)),
+        kind=kind,
         catalogue=lines.get("catalogue", ""),
         device=_one_of("device", lines.get("device", "any"), ("any", "cpu", "cuda"), path),
         needs=tuple(lines.get("needs", "").split()),
+        policy=Policy(_one_of("policy", lines.get("policy", lenient.value), _POLICIES, path)),
         same_speed=_one_of("speed", lines.get("speed", ""), ("", "same"), path) == "same",
         slow=_one_of("slow", lines.get("slow", "no"), ("yes", "no"), path) == "yes",
         open=lines.get("open", ""),

@@ -35,10 +35,10 @@ def successes(outcomes: Sequence[Outcome]) -> list[str]:
     return lines
 
 
-def markdown(outcomes: Sequence[Outcome], environment: Environment, sandbox: str, policy: str) -> str:
+def markdown(outcomes: Sequence[Outcome], environment: Environment, sandbox: str) -> str:
     """Counts, what still succeeds, and every sample with its verdict."""
     judged = sum(outcome.status is not None for outcome in outcomes)
-    parts = [f"{judged} verdicts under policy `{policy}` in the {sandbox} sandbox: {environment.line}"]
+    parts = [f"{judged} verdicts in the {sandbox} sandbox: {environment.line}"]
     parts.append(_table(COLUMNS, _rows(outcomes)))
     known = [outcome for outcome in outcomes if outcome.success]
     if known:

@@ -36,7 +36,8 @@ class Court:
 
     device: torch.device
     sandbox: SandboxKind
-    policy: Policy = Policy.STRICT
+    policy: Policy | None = None
+    """In place of each sample's own."""
     limits: Limits = LIMITS
     plan: Plan = PLAN
 
@@ -75,7 +76,7 @@ def judge(sample: Sample, court: Court) -> Verdict:
         limits=court.limits,
         deadlines=HONEST_DEADLINES if sample.kind is Kind.HONEST else HOSTILE_DEADLINES,
         plan=court.plan,
-        policy=court.policy,
+        policy=court.policy or sample.policy,
     )
 
 

@@ -1,0 +1,184 @@
+"""The runner itself: it must see a cheat that passes, a trace that stays, and an honest solution that is refused."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelyard.core.environment import describe, resolve_device
+from kernelyard.core.errors import UsageError
+from kernelyard.core.policy import Policy
+from kernelyard.core.verdict import Status
+from kernelyard.report import markers
+from kernelyard.sandbox.launch import choose
+from kernelyard.trials.canary import TRACE, VARIABLE, Canary
+from kernelyard.trials.sample import Kind, read_sample, read_samples
+from kernelyard.trials.soak import soak
+from kernelyard.trials.table import markdown, successes
+from kernelyard.trials.trial import Court, Outcome
+
+ROOT = Path(__file__).parents[2]
+SUITE = ROOT / "tests/exploits"
+CPU = torch.device("cpu")
+CHEAT = '''"""Right, and said to be wrong.
+
+expect: incorrect_value
+class: replay
+catalogue: A1
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, dim=-1)
+'''
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """A folder with one honest sample, which is also the control."""
+    for name in ("problems/softmax.py", "honest/control.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text((SUITE / name).read_text())
+    return tmp_path
+
+
+def exploits(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernelyard", "exploits", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+
+
+def test_a_cheat_that_passes_is_seen(suite: Path) -> None:
+    (suite / "planted.py").write_text(CHEAT)
+    document = suite / "trust.md"
+    begin, end = markers.markers("exploits:cpu")
+    document.write_text(f"before\n{begin}\n{end}\nafter\n")
+    record = suite / "outcomes.json"
+    done = exploits(str(suite), "--only", "planted", "--device", "cpu", "--json", str(record), "--table", str(document))
+    assert done.returncode == 1, done.stderr
+    assert "planted succeeds: passed, expected incorrect_value" in done.stdout
+    outcome = json.loads(record.read_text())
+    assert outcome["name"] == "planted" and outcome["status"] == "passed" and outcome["success"]
+    text = document.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "| `planted` | passed, expected" in text
+
+
+def test_a_run_without_a_success_exits_0(suite: Path) -> None:
+    (suite / "crash.py").write_text(
+        CHEAT.replace("incorrect_value", "crashed").replace("return", "import os; os.abort()")
+    )
+    done = exploits(str(suite), "--device", "cpu", "--jobs", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing succeeds" in done.stdout
+
+
+def test_a_folder_without_samples_is_one_line(tmp_path: Path) -> None:
+    done = exploits(str(tmp_path), "--device", "cpu")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("no samples; expected a folder like tests/exploits of a checkout")
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("class: replay\n", ""), "no line class"),
+        (("class: replay", "class: magic"), "unknown class"),
+        (("expect: incorrect_value", "expect: no"), "unknown status"),
+        (("catalogue: A1", "catalog: A1"), "unknown line"),
+        (("catalogue: A1", "device: tpu"), "unknown device"),
+        (("catalogue: A1", "slow: maybe"), "unknown slow"),
+    ],
+)
+def test_a_sample_that_does_not_say_what_it_is_is_refused(
+    tmp_path: Path, change: tuple[str, str], complaint: str
+) -> None:
+    path = tmp_path / "sample.py"
+    path.write_text(CHEAT.replace(*change))
+    with pytest.raises(UsageError, match=complaint):
+        read_sample(path)
+
+
+def test_a_sample_says_what_must_come_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "sample.py"
+    path.write_text(CHEAT.replace("incorrect_value", "rejected|crashed").replace("A1", "A1\nneeds: no-such-program"))
+    sample = read_sample(path)
+    assert sample.expect == (Status.REJECTED, Status.CRASHED) and sample.kind is Kind.REPLAY
+    assert sample.policy is Policy.EXPLORE and not sample.runs_on("cpu")
+    assert sample.what == "Right, and said to be wrong."
+
+
+def test_honest_samples_are_judged_strictly_and_there_are_enough() -> None:
+    samples = read_samples(SUITE)
+    honest = [sample for sample in samples if sample.kind is Kind.HONEST]
+    assert len(honest) >= 20 and len(samples) - len(honest) >= 50
+    assert all(sample.policy is Policy.STRICT and sample.expect == (Status.PASSED,) for sample in honest)
+
+
+def test_the_canary_sees_what_changes() -> None:
+    with Canary(CPU) as canary:
+        assert canary.changes() == []
+        left = Path(tempfile.gettempdir()) / "kernelyard-left"
+        left.mkdir()
+        trace = Path("/dev/shm") / f"{TRACE}-{os.getpid()}"
+        trace.touch()
+        reader, writer = os.pipe()
+        child = subprocess.Popen(["sleep", "60"])
+        try:
+            changed = " ".join(canary.changes())
+            assert canary.changes() == []
+        finally:
+            trace.unlink()
+            os.close(reader)
+            os.close(writer)
+            child.kill()
+            child.wait()
+        for words in (
+            "temporary files: + kernelyard-left",
+            f"traces of samples: + {trace}",
+            "descriptors",
+            "processes: +",
+        ):
+            assert words in changed, changed
+        canary._decoy.kill()
+        canary._decoy.wait()
+        os.environ[VARIABLE] = ""
+        changed = " ".join(canary.changes())
+        assert "decoy" in changed and "secret variable" in changed
+    assert VARIABLE not in os.environ
+
+
+@pytest.mark.slow
+def test_a_short_soak_loses_nothing() -> None:
+    """Three hostile verdicts among fifteen; 500 are run by hand."""
+    court = Court(device=CPU, sandbox=choose(None, "cpu"))
+    outcomes = list(soak(read_samples(SUITE), court, 15))
+    assert len(outcomes) == 15 and sum(outcome.hostile for outcome in outcomes) == 3
+    assert not [outcome.success for outcome in outcomes if outcome.success]
+
+
+def _outcome(name: str, **fields: object) -> Outcome:
+    known = {"kind": "replay", "catalogue": "A1", "what": "w", "expect": ("rejected",), "status": "rejected"}
+    return Outcome.model_validate({**known, "name": name, "message": "", "seconds": 1.0, **fields})
+
+
+def test_what_is_said_of_outcomes() -> None:
+    outcomes = [
+        _outcome("stopped"),
+        _outcome("a|cheat", success="it passed", open="nobody looks"),
+        _outcome("closed", open="nobody looked"),
+        _outcome("victim", kind="honest", success="rejected"),
+    ]
+    lines = successes(outcomes)
+    assert lines[0] == "a|cheat succeeds: it passed" and "known: nobody looks" in lines[1]
+    assert "closed no longer succeeds" in lines[2] and lines[3].startswith("victim was wronged")
+    text = markdown(outcomes, describe(resolve_device("cpu")), "native")
+    assert "| replay | 3 | 2 | 1 | 1 |" in text and "| honest | 1 | 0 | 1 | 0 |" in text
+    assert "`a\\|cheat`" in text
