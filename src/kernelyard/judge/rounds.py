@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelyard.core.verdict import Flag
 from kernelyard.judge import outside
+from kernelyard.judge.checking import untouched
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import noise_floor, settled
 from kernelyard.judge.exam import Exam
@@ -69,6 +70,7 @@ def _rounds(
         question = exam.question(sets[chosen])
         # Only the solution's last run is still there to be fetched: the baseline has a worker of its own.
         accept(exam.mark(question, candidate.fetch(chosen, question.honest)), found)
+        untouched(candidate, chosen, question)
         found.timed_outputs_checked += 1
         del question, sets
         counted = len(clock.counted())

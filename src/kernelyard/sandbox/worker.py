@@ -145,7 +145,9 @@ class Candidate:
         if request["what"] == "inputs":
             leaves = [(name, value) for name, value in leaves if isinstance(value, Tensor)]
         outputs = [_describe(name, value) for name, value in leaves]
-        plain = [value for (_, value), output in zip(leaves, outputs, strict=True) if output.kind == "Tensor"]
+        # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
+        kept = zip(leaves, outputs, strict=True)
+        plain = [Tensor.detach(value) for (_, value), output in kept if output.kind == "Tensor"]
         specs, size = layout(plain)
         written = len(plain) == len(leaves) and size <= shared.size
         if written:
