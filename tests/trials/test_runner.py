@@ -72,9 +72,8 @@ def test_a_cheat_that_passes_is_seen(suite: Path) -> None:
 
 
 def test_a_run_without_a_success_exits_0(suite: Path) -> None:
-    (suite / "crash.py").write_text(
-        CHEAT.replace("incorrect_value", "crashed").replace("return", "import os; os.abort()")
-    )
+    crash = CHEAT.replace("incorrect_value", "crashed").replace("return torch.softmax(x, dim=-1)", "raise SystemExit")
+    (suite / "crash.py").write_text(crash)
     done = exploits(str(suite), "--device", "cpu", "--jobs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing succeeds" in done.stdout
