@@ -24,6 +24,7 @@ CONTROLS = {
     "memory of others",
     "signals",
     "file size",
+    "leftovers",
 }
 BY_WATCHER = {"processes", "memory", "output", "daemon"}
 

@@ -99,10 +99,10 @@ class DeviceBytes:
     def received(cls, fd: int, size: int, device: torch.device, *, writable: bool) -> DeviceBytes:
         """What another process created, mapped here. Not writable is a guard against accidents: who has the descriptor
         could map it otherwise."""
-        driver = _driver()
-        torch.cuda.init()
-        kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
         try:
+            driver = _driver()
+            torch.cuda.init()
+            kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
             handle = _call(driver.cuMemImportFromShareableHandle, fd, kind)
         except BaseException:
             os.close(fd)

@@ -46,6 +46,7 @@ def _walls(facts: dict[str, Any]) -> None:
         "kernel settings": lambda: _open_for_writing("/proc/sys/kernel/hostname"),
         "file size": lambda: _write_file(facts["file_bytes"] + (1 << 20)),
         "core dump": _core_dump,
+        "leftovers": _segment,
         "signals": lambda: _kill(facts["decoy"]),
     }
     outcomes = {}
@@ -108,6 +109,14 @@ def _write_file(size: int) -> str:
 def _core_dump() -> str:
     resource.setrlimit(resource.RLIMIT_CORE, (2, 2))
     return "limit raised"
+
+
+def _segment() -> str:
+    """A segment of SysV shared memory stays when its maker has gone; this one is removed."""
+    segment = _libc.shmget(0, 4096, 0o1600)
+    made = _check(segment, "a segment made")
+    _libc.shmctl(segment, 0, None)
+    return made
 
 
 def _cuda() -> dict[str, Any]:

@@ -45,6 +45,7 @@ _TRIED = {
     "kernel settings": "open a kernel setting for writing",
     "file size": f"write a file of more than {_LIMITS.file_bytes >> 20} MiB",
     "core dump": "raise the limit on core dumps",
+    "leftovers": "make shared memory that outlives its process",
     "processes": f"fork {probe.FORKS} times under a limit of {_LIMITS.processes}",
     "memory": f"hold {probe.MEMORY_BYTES >> 20} MiB under a limit of {_LIMITS.memory_bytes >> 20} MiB",
     "output": f"print {probe.OUTPUT_BYTES >> 20} MiB under a limit of {_LIMITS.output_bytes >> 20} MiB",
@@ -60,6 +61,7 @@ _NEEDS = {
     "ptrace": {"seccomp"},
     "signals": {"landlock", "uid"},
     "namespaces": {"seccomp"},
+    "leftovers": {"seccomp"},
     "kernel settings": {"landlock", "uid"},
     "processes of others": {"pid namespace"},
 }

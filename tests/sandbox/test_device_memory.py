@@ -1,0 +1,119 @@
+"""GPU memory of the judge's in a worker, and host memory where that cannot be."""
+
+import time
+
+import pytest
+import torch
+
+from kernelyard.sandbox import device_memory, session
+from kernelyard.sandbox.device_memory import DeviceBytes
+from kernelyard.sandbox.launch import SandboxKind, choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.pool import Post, Worker
+from kernelyard.sandbox.session import Deadlines, Ended, Session
+from kernelyard.sandbox.wire import SharedBytes, TensorSpec, layout
+
+CPU = torch.device("cpu")
+DOUBLES = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x, n):
+        return 2 * x, n + 1
+"""
+DIES = """
+import os, torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x, n):
+        os.kill(os.getpid(), 9)
+"""
+
+
+def loaded(worker: Worker, device: torch.device, source: str) -> Session:
+    opened = Session(worker, device, Deadlines())
+    opened.await_start()
+    opened.load("solution.py", source, "ModelNew", [], 1, torch.float32, {})
+    return opened
+
+
+def test_a_worker_that_cannot_map_it_gets_host_memory(kind: SandboxKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge offers what it takes for memory of a GPU; the worker, which has none, says no and is not blamed."""
+
+    class Offered(SharedBytes):
+        where = "device"
+
+    offered: list[int] = []
+
+    def create(size: int, device: torch.device) -> SharedBytes:
+        offered.append(size)
+        return Offered.create(size, worker_may_write=False)
+
+    monkeypatch.setattr(session, "supported", lambda _: True)
+    monkeypatch.setattr(DeviceBytes, "create", create)
+    with loaded(Worker.start(Post(kind)), CPU, DOUBLES) as opened:
+        x, n = torch.randn(3, 5), torch.tensor([4])
+        opened.stage([[x, n]])
+        opened.run(1)
+        doubled, counted = opened.fetch(0, [x, n]).tensors or ()
+    assert offered == [1], "asked once"
+    assert torch.equal(doubled, 2 * x) and counted.item() == 5
+
+
+def test_no_device_memory_without_an_nvidia_gpu() -> None:
+    assert not device_memory.supported(CPU)
+    assert not device_memory.supported(torch.device("xpu", 0))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("elements", [1, 1000, 3 << 20])
+def test_tensors_cross_in_memory_of_the_gpu(device: torch.device, elements: int) -> None:
+    post = Post(choose(None, str(device)), Limits(), str(device))
+    with loaded(Worker.start(post), device, DOUBLES) as opened:
+        assert opened._device_memory
+        x, n = torch.randn(elements, device=device), torch.tensor([4], device=device)
+        pristine = x.clone()
+        opened.stage([[x, n]])
+        opened.run(1)
+        doubled, counted = opened.fetch(0, [x, n]).tensors or ()
+        assert torch.equal(doubled, 2 * x) and counted.item() == 5
+        assert torch.equal(x, pristine)
+
+
+@pytest.mark.gpu
+def test_what_a_worker_is_lent_holds_nothing_of_the_judges(device: torch.device) -> None:
+    secret = torch.full((64 << 20,), 7, dtype=torch.uint8, device=device)
+    del secret
+    torch.cuda.empty_cache()
+    shared = DeviceBytes.create(64 << 20, device)
+    assert bool((shared._bytes == device_memory._FILL).all())
+    shared.close()
+
+
+@pytest.mark.gpu
+def test_a_tensor_beyond_the_memory_is_refused(device: torch.device) -> None:
+    shared = DeviceBytes.create(100, device)
+    with pytest.raises(ValueError, match="ends at byte 104 of 100"):
+        shared.read(TensorSpec(dtype="float32", shape=(26,), offset=0), device)
+    shared.close()
+    with pytest.raises(torch.OutOfMemoryError):
+        DeviceBytes.create(1 << 40, device)
+
+
+@pytest.mark.gpu
+def test_memory_comes_back_from_a_worker_that_dies(device: torch.device) -> None:
+    post = Post(choose(None, str(device)), Limits(), str(device))
+    x, n = torch.randn(64 << 20, device=device), torch.tensor([4], device=device)
+    size = layout([x, n])[1]
+    torch.cuda.empty_cache()
+    before = torch.cuda.mem_get_info(device)[0]
+    for _ in range(3):
+        with loaded(Worker.start(post), device, DIES) as opened:
+            opened.stage([[x, n]])
+            with pytest.raises(Ended):
+                opened.run(1)
+    torch.cuda.empty_cache()
+    deadline = time.monotonic() + 10  # the driver takes a moment
+    while before - torch.cuda.mem_get_info(device)[0] > size and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert before - torch.cuda.mem_get_info(device)[0] < size
