@@ -102,18 +102,19 @@ def test_a_tensor_beyond_the_memory_is_refused(device: torch.device) -> None:
 
 @pytest.mark.gpu
 def test_memory_comes_back_from_a_worker_that_dies(device: torch.device) -> None:
+    """Others may use the GPU meanwhile: what is lost counts only if it is lost each of three times."""
     post = Post(choose(None, str(device)), Limits(), str(device))
-    x, n = torch.randn(64 << 20, device=device), torch.tensor([4], device=device)
+    x, n = torch.randn(256 << 20, device=device), torch.tensor([4], device=device)
     size = layout([x, n])[1]
-    torch.cuda.empty_cache()
-    before = torch.cuda.mem_get_info(device)[0]
+    lost = []
     for _ in range(3):
+        torch.cuda.empty_cache()
+        before = torch.cuda.mem_get_info(device)[0]
         with loaded(Worker.start(post), device, DIES) as opened:
             opened.stage([[x, n]])
             with pytest.raises(Ended):
                 opened.run(1)
-    torch.cuda.empty_cache()
-    deadline = time.monotonic() + 10  # the driver takes a moment
-    while before - torch.cuda.mem_get_info(device)[0] > size and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert before - torch.cuda.mem_get_info(device)[0] < size
+        torch.cuda.empty_cache()
+        time.sleep(2)  # the driver takes a moment
+        lost.append(before - torch.cuda.mem_get_info(device)[0])
+    assert min(lost) < size // 2

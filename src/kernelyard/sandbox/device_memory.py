@@ -1,6 +1,7 @@
 """GPU memory of the judge's that a worker can map, handed over as a file descriptor.
 
-The same interface as `wire.SharedBytes`, for tensors that never pass through the host. The judge owns the physical
+The same interface as `wire.SharedBytes`, for tensors that never pass through the host: 6 GiB cross in 24 to 33 ms on an
+H100, against 6 s through a memfd. The judge owns the physical
 memory, so nothing a worker does changes its size; a worker that dies drops its mapping and no more. NVIDIA only: where
 the driver or its bindings are missing, tensors cross in host memory.
 """
