@@ -1,4 +1,5 @@
-"""`kernelyard VERB ...`: every file beside this one is a verb, its function of the same name the command.
+"""`kernelyard VERB ...`: every file beside this one is a verb, its function (or sub-application) of the same name the
+command.
 
 Exit codes: 0 done, 1 a verdict is negative, 2 the request could not be understood or cannot be met here.
 """
@@ -32,7 +33,11 @@ def build(only: str | None = None) -> typer.Typer:
     for verb in [only] if only else verbs():
         # A verb that is a Python keyword or builtin keeps its plain name on the command line: `list_` is `list`.
         module = importlib.import_module(f"kernelyard.cli.{verb}")
-        app.command(verb.rstrip("_"))(getattr(module, verb))
+        command = getattr(module, verb)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=verb)
+        else:
+            app.command(verb.rstrip("_"))(command)
     return app
 
 

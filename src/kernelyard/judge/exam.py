@@ -62,9 +62,15 @@ class Mark:
 
 
 class Exam:
-    """A problem made concrete on a device in a dtype. Raises InvalidProblem where the reference fails."""
+    """A problem made concrete on a device in a dtype. Raises InvalidProblem where the reference fails.
 
-    def __init__(self, problem: Problem, dtype: torch.dtype, device: torch.device, tolerance: Tolerance) -> None:
+    `spill`: the float64 answer is computed on the host where the device's memory does not hold it.
+    """
+
+    def __init__(
+        self, problem: Problem, dtype: torch.dtype, device: torch.device, tolerance: Tolerance, *, spill: bool = True
+    ) -> None:
+        self.spill = spill
         self.problem, self.dtype, self.device, self.tolerance = problem, dtype, device, tolerance
         self.weight_seed = secrets.randbits(31)
         try:
@@ -78,6 +84,8 @@ class Exam:
             raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
         self.noise: tuple[float, ...] = ()
         """By output: half an ulp of one, or of the first answer's largest element where that is smaller."""
+        self.usual: tuple[float, ...] = ()
+        """By output: the largest error of the first honest answer, over its largest element."""
 
     def restore_constants(self, reason: str) -> None:
         """Back to the weights of the constructor; `reason` is for the verdict."""
@@ -96,6 +104,7 @@ class Exam:
             self.restore_constants("the reference does not bear other constants")
             question = self.question()
         self.noise = tuple(_noise(answer) for answer in question.honest)
+        self.usual = tuple(_usual(h, r) for h, r in zip(question.honest, question.reference, strict=True))
         return question
 
     def arguments(self) -> list[Any]:
@@ -133,6 +142,8 @@ class Exam:
             try:
                 answer = self.exact(*_copied(arguments, torch.float64, self.device))
             except torch.OutOfMemoryError:
+                if not self.spill:
+                    raise
                 host = torch.device("cpu")
                 self.exact.to(host)
                 answer = self.exact(*_copied(arguments, torch.float64, host))
@@ -215,6 +226,14 @@ def _noise(answer: Tensor) -> float:
     finite = answer[torch.isfinite(answer)]
     largest = finite.abs().max().item() if finite.numel() else 0.0
     return torch.finfo(answer.dtype).eps / 2 * min(1.0, largest)
+
+
+def _usual(honest: Tensor, reference: Tensor) -> float:
+    if not honest.numel():
+        return 0.0
+    error = (honest.to(reference.device).double() - reference).abs_().nan_to_num_(nan=0.0, posinf=0.0).max().item()
+    largest = reference.abs().nan_to_num_(nan=0.0, posinf=0.0).max().item()
+    return error / largest if largest else 0.0
 
 
 def _as_far_as_it_goes(reference: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,0 +1,85 @@
+"""`kernelyard problem check FILE...`: whether a problem can tell a right answer from a wrong one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from kernelyard import ops
+from kernelyard.core.environment import describe, resolve_device
+from kernelyard.core.errors import UsageError
+from kernelyard.core.workload import DTYPES, parse_dtype
+from kernelyard.judge.admission import Admission, admit
+from kernelyard.judge.size import free_memory
+from kernelyard.report import markers
+from kernelyard.report.admission import admission_lines, admission_table
+from kernelyard.suites.admission import admit_all, problem_files
+from kernelyard.suites.kernelbench import load_problem
+from kernelyard.suites.operators import operator_problem
+
+problem = typer.Typer(help="Problems: what a solution is judged by.", no_args_is_help=True)
+
+
+@problem.callback()
+def _problems() -> None:
+    """Problems: what a solution is judged by."""
+
+
+@problem.command()
+def check(
+    file: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE...", help="Problem files, and folders of them. They run here.")
+    ] = None,
+    op: Annotated[list[str] | None, typer.Option(help="An operator of the library; `all` for every one.")] = None,
+    dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
+    seconds: Annotated[float, typer.Option(min=1.0, help="For each problem; looked at between questions.")] = 60.0,
+    jobs: Annotated[int, typer.Option(min=1, help="Problems at once, which share the memory.")] = 1,
+    table: Annotated[Path | None, typer.Option(help="A Markdown file in which to renew the table.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="A line of JSON for each problem, last of stdout.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
+) -> None:
+    """Hold wrong answers that cost nothing - zeros, a constant, half precision - against a problem's questions.
+
+    Exit code 0 if every problem tells them from the reference, 1 if one does not, 2 if none could be looked at.
+    """
+    where, name = resolve_device(device), parse_dtype(dtype)
+    files = problem_files(file or ())
+    operators = [each for wanted in op or () for each in (ops.operator_names() if wanted == "all" else [wanted])]
+    if not files and not operators:
+        raise UsageError("expected problem files, folders of them, or --op")
+    if table is not None:
+        markers.read(table)
+    groups: dict[str, list[Admission]] = {}
+    with Console(stderr=True).status("") as status:
+        for each in operators:
+            status.update(each)
+            made = operator_problem(each, DTYPES[name], where.type)
+            groups.setdefault("library", []).append(
+                admit(made, device=where, dtype=DTYPES[name], memory_bytes=free_memory(where), seconds=seconds)
+            )
+        if len(files) == 1:
+            status.update(files[0].name)
+            made = load_problem(files[0])
+            record = admit(made, device=where, dtype=DTYPES[name], memory_bytes=free_memory(where), seconds=seconds)
+            groups.setdefault(files[0].parent.name, []).append(record)
+        elif files:
+            found = dict[Path, Admission]()
+            for path, record in admit_all(files, device=where, dtype=name, seconds=seconds, jobs=jobs):
+                found[path] = record
+                status.update(f"{len(found)} of {len(files)}, last {path.name}")
+            for path in files:
+                groups.setdefault(path.parent.name, []).append(found[path])
+
+    records = [record for group in groups.values() for record in group]
+    for record in records:
+        print("\n".join(admission_lines(record)))
+    if table is not None:
+        markers.replace(table, f"admission:{where.type}", admission_table(groups, describe(where)))
+    if json:
+        for record in records:
+            print(record.model_dump_json())
+    if any(record.status == "invalid_problem" for record in records):
+        raise typer.Exit(1)
+    if all(record.status == "skipped" for record in records):
+        raise typer.Exit(2)

@@ -1,0 +1,79 @@
+"""The admission of problems: a few lines of one, and the table of many."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from kernelyard.core.environment import Environment
+from kernelyard.judge.admission import Admission
+
+STATUSES = ("valid", "invalid_problem", "skipped")
+
+
+def admission_lines(record: Admission) -> list[str]:
+    """One line that decides, then what became of each mutant."""
+    lines = [f"{record.problem}: {record.status}{f': {record.reason}' if record.reason else ''}"]
+    for mutant in record.mutants:
+        detail = f" by {mutant.detail}" if mutant.outcome == "killed" else f": {mutant.detail}" if mutant.detail else ""
+        lines.append(f"  {mutant.name:16} {mutant.outcome.replace('_', ' ')}{detail}")
+    if record.kill_rate is not None:
+        lines.append(f"  kill rate        {_rate(record)} of the mutants that apply")
+    lines += [f"  not asked        {name}: {reason}" for name, reason in record.skipped.items()]
+    return lines
+
+
+def admission_table(groups: Mapping[str, Sequence[Admission]], environment: Environment) -> str:
+    """Markdown: a line for each group, which mutants survive where, and a line for each problem."""
+    records = [record for group in groups.values() for record in group]
+    parts = [f"On {environment.line}; {records[0].dtype}." if records else "", _summary(groups), _survivors(records)]
+    for name, group in groups.items():
+        parts += [f"### {name}", _problems(group)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _summary(groups: Mapping[str, Sequence[Admission]]) -> str:
+    lines = ["| suite | problems | valid | invalid | skipped | mutants killed |", "|---|---|---|---|---|---|"]
+    for name, group in groups.items():
+        counts = Counter[str](record.status for record in group)
+        killed = sum(len(record.named("killed")) for record in group)
+        applied = killed + sum(len(record.named("survived")) for record in group)
+        cells = " | ".join(str(counts[status]) for status in STATUSES)
+        share = f"{killed} of {applied}, {100 * killed / applied:.1f} %" if applied else "-"
+        lines.append(f"| {name} | {len(group)} | {cells} | {share} |")
+    return "\n".join(lines)
+
+
+def _survivors(records: Sequence[Admission]) -> str:
+    """By mutant: how often it was killed, how often only by a stressed question, survived, did not apply."""
+    lines = [
+        "| mutant | killed | of these, only under stress | survived | not applicable |",
+        "|---|---|---|---|---|",
+    ]
+    table: dict[str, Counter[str]] = {}
+    for record in records:
+        for mutant in record.mutants:
+            counts = table.setdefault(_kind(mutant.name), Counter())
+            counts[mutant.outcome] += 1
+            counts["stress"] += mutant.outcome == "killed" and mutant.detail not in ("first", "second")
+    for name, counts in table.items():
+        cells = (counts["killed"], counts["stress"], counts["survived"], counts["not_applicable"])
+        lines.append(f"| {name} | {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) if table else ""
+
+
+def _kind(name: str) -> str:
+    return "input_zeroed" if name.startswith("input_") else name
+
+
+def _problems(group: Sequence[Admission]) -> str:
+    lines = ["| problem | status | kill rate | not killed, or why |", "|---|---|---|---|"]
+    for record in group:
+        why = record.reason.replace("|", "/").replace("\n", " ")
+        lines.append(f"| {record.problem.removesuffix('.py')} | {record.status} | {_rate(record)} | {why} |")
+    return "\n".join(lines)
+
+
+def _rate(record: Admission) -> str:
+    if record.kill_rate is None:
+        return "-"
+    killed = len(record.named("killed"))
+    return f"{killed} of {killed + len(record.named('survived'))}"

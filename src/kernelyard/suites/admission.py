@@ -1,0 +1,142 @@
+"""Many problems through admission, each in a process that can be ended: a crash or a hang costs one of them."""
+
+import gc
+import multiprocessing
+import queue
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from kernelyard.core.errors import UsageError
+from kernelyard.core.workload import DTYPES
+from kernelyard.judge.admission import Admission, admit
+from kernelyard.judge.size import free_memory
+from kernelyard.suites.kernelbench import load_problem, read_source
+
+# A process starts torch and a device before its first problem; what takes longer than this beyond its time hangs.
+GRACE_SECONDS = 60.0
+
+
+def problem_files(given: Sequence[Path]) -> list[Path]:
+    """The files among `given` and in its folders, `2_x.py` before `10_y.py`. Raises UsageError for an empty folder."""
+    found: list[Path] = []
+    for path in given:
+        inside = sorted(path.glob("*.py"), key=_by_number) if path.is_dir() else [path]
+        if not inside:
+            raise UsageError(f"{path}: no .py in this folder; expected problem files")
+        found += inside
+    return found
+
+
+def _by_number(path: Path) -> tuple[int, str]:
+    number = re.match(r"\d+", path.name)
+    return (int(number[0]) if number else 0, path.name)
+
+
+def admit_all(
+    paths: Sequence[Path], *, device: torch.device, dtype: str, seconds: float, jobs: int
+) -> Iterator[tuple[Path, Admission]]:
+    """The admission of each file, as they end; what is too large beside others is tried again by itself, at the end."""
+    alone: list[Path] = []
+    for path, record in _pooled(paths, device, dtype, seconds, jobs):
+        if jobs > 1 and record.status == "skipped" and "too large" in record.reason:
+            alone.append(path)
+        else:
+            yield path, record
+    yield from _pooled(alone, device, dtype, seconds, 1)
+
+
+def _pooled(
+    paths: Sequence[Path], device: torch.device, dtype: str, seconds: float, jobs: int
+) -> Iterator[tuple[Path, Admission]]:
+    waiting: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Path, Admission]] = queue.SimpleQueue()
+    count = min(jobs, len(paths))
+    for path in [*paths, *[None] * count]:
+        waiting.put(path)
+
+    def keep_busy() -> None:
+        helper = _Helper(device, dtype, seconds, count)
+        while (path := waiting.get()) is not None:
+            done.put((path, helper.admit(path)))
+        helper.close()
+
+    threads = [threading.Thread(target=keep_busy, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for _ in paths:
+        yield done.get()
+    for thread in threads:
+        thread.join()
+
+
+class _Helper:
+    """A process that admits one file after another; a new one where it dies or hangs."""
+
+    def __init__(self, device: torch.device, dtype: str, seconds: float, share: int) -> None:
+        self.device, self.dtype, self.seconds, self.share = device, dtype, seconds, share
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        given = (theirs, str(self.device), self.dtype, self.seconds, self.share)
+        self.process = context.Process(target=_serve, args=given, daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def admit(self, path: Path) -> Admission:
+        try:
+            self.pipe.send(str(path))
+            if self.pipe.poll(self.seconds + GRACE_SECONDS):
+                return Admission.model_validate_json(self.pipe.recv())
+            reason = f"no end after {self.seconds + GRACE_SECONDS:g} s"
+        except (EOFError, OSError):
+            self.process.join(5)
+            reason = f"its process ended by itself, exit code {self.process.exitcode}"
+        self.close()
+        self._start()
+        return _skipped(path, self.dtype, self.device, reason)
+
+    def close(self) -> None:
+        self.pipe.close()
+        self.process.kill()
+        self.process.join()
+
+
+def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int) -> None:
+    where = torch.device(device)
+    if where.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(0.9 / share, where)
+    else:
+        torch.set_num_threads(max(1, torch.get_num_threads() // share))
+    memory = free_memory(where) // share
+    while True:
+        try:
+            path = Path(pipe.recv())
+        except EOFError:
+            return
+        try:
+            record = admit(load_problem(path), device=where, dtype=DTYPES[dtype], memory_bytes=memory, seconds=seconds)
+        except UsageError as error:
+            record = _skipped(path, dtype, where, str(error)).model_copy(update={"status": "invalid_problem"})
+        pipe.send(record.model_dump_json())
+        gc.collect()
+        if where.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _skipped(path: Path, dtype: str, device: torch.device, reason: str) -> Admission:
+    source = read_source(path, "problem", "Model, get_inputs and get_init_inputs")
+    return Admission(
+        problem=path.name,
+        problem_sha256=source.sha256,
+        dtype=dtype,
+        device=str(device),
+        status="skipped",
+        reason=reason,
+    )

@@ -1,0 +1,152 @@
+"""Admission: a sound problem kills every mutant, an unsound one is told apart by name."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kernelyard.core.environment import describe
+from kernelyard.core.problem import Problem
+from kernelyard.judge.admission import Admission, admit
+from kernelyard.report.admission import admission_table
+from kernelyard.suites.admission import admit_all, problem_files
+
+sys.path.insert(0, str(Path(__file__).parent))
+from honest import CASES, problem, rows
+
+CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[2]
+
+
+def admitted(made: Problem, dtype: torch.dtype = torch.float32, seconds: float = 60.0) -> Admission:
+    return admit(made, device=CPU, dtype=dtype, memory_bytes=1 << 30, seconds=seconds)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "matmul", "gelu", "relu", "conv", "cosine", "loss"])
+def test_a_sound_problem_is_valid(name: str) -> None:
+    record = admitted(problem(*CASES[name][:2]))
+    assert record.status == "valid", record.reason
+    assert record.kill_rate == 1.0
+    assert {"zeros", "constant", "first_answer", "bf16", "fp16"} <= set(record.named("killed"))
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs", "survivor"),
+    [
+        (lambda x: (x - x).relu(), rows(8, 64), "zeros"),
+        (lambda x: torch.ones_like(x) * 0.3, rows(8, 64), "constant"),
+        (lambda x: torch.ones_like(x).cumsum(-1), rows(8, 64), "first_answer"),
+    ],
+)
+def test_an_unsound_problem_is_invalid_and_says_why(call: object, inputs: object, survivor: str) -> None:
+    record = admitted(problem(call, inputs))  # type: ignore[arg-type]
+    assert record.status == "invalid_problem"
+    assert survivor in record.named("survived") and survivor in record.reason
+    assert record.kill_rate is not None and record.kill_rate < 1
+
+
+def test_uniform_inputs_alone_would_not_miss_a_relu() -> None:
+    """Only the stress that flips signs tells relu from the identity; without it the problem is unsound."""
+    identity = next(m for m in admitted(problem(*CASES["relu"][:2])).mutants if m.name == "identity")
+    assert (identity.outcome, identity.detail) == ("killed", "signs")
+    declined = admitted(problem(*CASES["relu"][:2], no_stress=frozenset({"signs"})))
+    mutant = next(m for m in declined.mutants if m.name == "identity")
+    assert mutant.outcome == "not_applicable" and mutant.detail == "equals the reference"
+
+
+def test_what_does_not_apply_is_counted_apart() -> None:
+    record = admitted(problem(lambda x: x.clone(), rows(8, 64)))
+    by_name = {mutant.name: mutant for mutant in record.mutants}
+    assert by_name["identity"].detail == "equals the reference"
+    assert by_name["other_weights"].detail == "the problem has no weights"
+    assert record.status == "valid"
+    half = admitted(problem(*CASES["softmax"][:2]), torch.bfloat16)
+    assert {m.detail for m in half.mutants if m.name in ("bf16", "fp16")} == {"the problem is in half precision"}
+    assert half.status == "valid", half.reason
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(16, 8), nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.linear(x))
+
+
+class Dropped(Normed):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(super().forward(x), 0.5, training=True)
+
+
+def weighted(model: type[nn.Module]) -> Problem:
+    base = problem(torch.relu, rows(32, 16))
+    return Problem(base.source, model, base.get_inputs, base.get_init_inputs)
+
+
+def test_weights_left_out_are_mutants() -> None:
+    record = admitted(weighted(Normed))
+    assert record.status == "valid", record.reason
+    assert {"other_weights", "default_weights"} <= set(record.named("killed"))
+
+
+def test_a_reference_that_disagrees_with_itself() -> None:
+    record = admitted(weighted(Dropped))
+    assert record.status == "invalid_problem" and "the honest answer is itself off by" in record.reason
+
+
+def test_rows_that_depend_on_one_another_are_not_cut_in_halves() -> None:
+    assert admitted(problem(lambda x: x - x.mean(0), rows(32, 16))).status == "valid"
+
+
+def test_bounds_of_time_and_memory() -> None:
+    hopeless = problem(lambda x: (x - x).relu(), rows(8, 64))
+    assert admitted(hopeless, seconds=0.0).reason.startswith("no time left to decide on")
+    huge = problem(torch.relu, lambda: [torch.rand(1 << 20, 1 << 20)])
+    record = admitted(huge)
+    assert record.status == "skipped" and record.reason.startswith("too large for this machine: about")
+
+
+def test_folders_are_read_in_order_and_judged_in_processes(tmp_path: Path) -> None:
+    text = (ROOT / "examples/judge/problem.py").read_text()
+    for name, body in {"10_softmax": text, "2_dies": f"import os\nos._exit(7)\n{text}", "3_bad": "x = 1\n"}.items():
+        (tmp_path / f"{name}.py").write_text(body)
+    files = problem_files([tmp_path])
+    assert [path.stem for path in files] == ["2_dies", "3_bad", "10_softmax"]
+    found = dict(admit_all(files, device=CPU, dtype="float32", seconds=60, jobs=1))
+    assert [found[path].status for path in files] == ["skipped", "invalid_problem", "valid"]
+    assert "exit code 7" in found[files[0]].reason
+    table = admission_table({"made up": [found[path] for path in files]}, describe(CPU))
+    assert "| made up | 3 | 1 | 1 | 1 | 8 of 8, 100.0 % |" in table
+    assert "| 10_softmax | valid | 8 of 8 |  |" in table
+
+
+def check(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kernelyard", "problem", "check", *arguments],
+        cwd=cwd, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    document = tmp_path / "admission.md"
+    document.write_text("Before.\n\n<!-- admission:cpu:begin -->\n<!-- admission:cpu:end -->\n\nAfter.\n")
+    example = str(ROOT / "examples/judge/problem.py")
+    done = check(example, "--op", "rms_norm", "--json", "--device", "cpu", "--table", str(document), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *_, library, last = done.stdout.splitlines()
+    assert json.loads(library)["problem"] == "rms_norm" and json.loads(last)["status"] == "valid"
+    assert "  zeros            killed by first" in done.stdout
+    assert "| library | 1 | 1 | 0 | 0 |" in document.read_text() and document.read_text().endswith("After.\n")
+
+    unsound = tmp_path / "unsound.py"
+    unsound.write_text(Path(example).read_text().replace("torch.softmax(x, dim=-1)", "x - x"))
+    done = check(str(unsound), "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 1 and "unsound.py: invalid_problem: cannot tell from the reference: zeros" in done.stdout
+    done = check(cwd=tmp_path)
+    assert done.returncode == 2 and "expected problem files" in done.stderr
