@@ -29,7 +29,7 @@ def test_the_kernels_of_any_chip_compile(arch: str) -> None:
             assert f"split_{kernel}".encode() in code
         columns = (*macros, *plans.ColumnPlan(4, 8, 16, 4).macros)
         assert b"columns_held" in nvrtc._compile(folder / "backward_columns.cu", columns, arch)
-    finish = (("TYPE", "Half"), *backward_plans.finish(500).macros)
+    finish = (("TYPE", "Half"), *backward_plans.finish(500, 8192).macros)
     assert b"backward_finish" in nvrtc._compile(folder / "backward_finish.cu", finish, arch)
 
 

@@ -63,6 +63,11 @@ struct Cover {
   }
 };
 
+// One float into shared memory; commit_copies and wait_copies of elements.cuh tell when it is there.
+__device__ inline void copy_async(float* to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+
 // Two floats to the same place of a peer's shared memory, and their 8 bytes to the peer's barrier.
 __device__ inline void send_to_peer(float2* local, Barrier* barrier, unsigned peer, float2 value) {
   unsigned place, counter;

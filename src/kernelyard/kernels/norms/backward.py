@@ -285,7 +285,7 @@ def _finish(case: _Case, parts: int) -> Callable[[int, list[int]], None]:
     """What adds up `parts` rows of parts, given their address and those of dweight and dbias."""
     if not case.planes:
         return lambda parts, gradients: None
-    plan = plans.finish(parts)
+    plan = plans.finish(parts, case.length)
     launcher = Launcher(
         "norms_cuda.finish_backward",
         _FOLDER / "backward_finish.cu",
@@ -295,7 +295,7 @@ def _finish(case: _Case, parts: int) -> Callable[[int, list[int]], None]:
         threads=plan.across * plan.along,
         overlapping=torch.cuda.get_device_capability(case.device)[0] >= 9,
     )
-    bound = launcher.bind((-(-case.length // plan.across), case.planes), 3, parts, case.length)
+    bound = launcher.bind((-(-case.length // plan.columns), case.planes), 3, parts, case.length)
     return lambda parts, gradients: bound(parts, gradients[0], gradients[-1])
 
 

@@ -6,7 +6,8 @@
 // of a row in a CTA, or a warp with several short rows; TEAMS of them make a CTA. A slot holds one step of a team, or
 // one of CHUNKS parts of it; STAGES slots are on their way or in use. HELD: a row's elements stay in registers until
 // its sums are known, which frees their slot early. PACKED: the rows of a step are one piece of memory. LEAN: total
-// comes from L2 into registers, to leave shared memory to the others.
+// comes from L2 into registers, to leave shared memory to the others. KEPT: the weights stay in registers. AHEAD: a
+// row's statistics come by copies into shared memory, too.
 
 #include "backward.cuh"
 #include "cluster.cuh"
@@ -18,8 +19,8 @@ constexpr int LANES = THREADS < WARP ? THREADS : WARP;
 constexpr int WARPS = TEAM / WARP;
 constexpr int PARTS = WARPS * CLUSTER;
 constexpr int DEEP = ITEMS / CHUNKS;
-constexpr bool ALONE = PARTS == 1, STAGED_TOTAL = HAS_TOTAL && !LEAN;
-static_assert(ITEMS % CHUNKS == 0 && (CHUNKS == 1 || (!HELD && TEAMS == 1)) && (CLUSTER == 1 || TEAMS == 1));
+constexpr bool ALONE = PARTS == 1, STAGED_TOTAL = HAS_TOTAL && !LEAN, IN_REGISTERS = HAS_WEIGHT && KEPT;
+static_assert(ITEMS % CHUNKS == 0 && (CHUNKS == 1 || (!HELD && TEAMS == 1)) && (CLUSTER == 1 || TEAMS == 1) && (!AHEAD || (ROWS == 1 && TEAMS == 1)));
 
 using DyChunk = Vector<Dy, VEC>;
 
@@ -63,6 +64,7 @@ rows_pipelined(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const Weig
                Index x_pitch, Index total_pitch, Index dy_room, Index x_room, Index offset_bits) {
   __shared__ Barrier s_full[TEAMS][STAGES], s_met[TEAMS][2];
   __shared__ float2 s_parts[TEAMS][2][PARTS];
+  __shared__ Stats s_stats[AHEAD ? WARPS : 1][4];
 
   const int lane = threadIdx.x % WARP, team = threadIdx.x / TEAM, warp = threadIdx.x % TEAM / WARP;
   const int thread = threadIdx.x % THREADS, sub = threadIdx.x % TEAM / THREADS;
@@ -75,7 +77,7 @@ rows_pipelined(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const Weig
   const int dy_bytes = static_cast<int>(dy_room) * ROOMS, x_bytes = static_cast<int>(x_room) * ROOMS;
   const int slot_bytes = dy_bytes + (1 + STAGED_TOTAL) * x_bytes;
   Weight* s_weight = reinterpret_cast<Weight*>(s_memory);
-  char* s_rings = reinterpret_cast<char*>(s_memory) + (HAS_WEIGHT ? (share * sizeof(Weight) + 15) / 16 * 16 : 0);
+  char* s_rings = reinterpret_cast<char*>(s_memory) + (HAS_WEIGHT && !KEPT ? (share * sizeof(Weight) + 15) / 16 * 16 : 0);
   char* s_ring = s_rings + team * STAGES * slot_bytes;
   const Stream<Dy> dys = {gdy + left, dy_pitch, 0};
   const Stream<Scalar> xs = {gx + left, x_pitch, dy_bytes};
@@ -125,7 +127,14 @@ rows_pipelined(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const Weig
   __syncthreads();
 #pragma unroll
   for (int stage = 0; stage < STAGES; ++stage) fill(stage);
-  if (HAS_WEIGHT) {
+  Vector<Weight, IN_REGISTERS ? VEC : 1> r_weight[IN_REGISTERS ? ITEMS : 1];
+  if (IN_REGISTERS) {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      const int at = (i * THREADS + thread) * VEC;
+      if (at < width) r_weight[IN_REGISTERS ? i : 0].load(gw + left + at);
+    }
+  } else if (HAS_WEIGHT) {
     for (int column = threadIdx.x; column < width; column += TEAM * TEAMS) s_weight[column] = gw[left + column];
     __syncthreads();
   }
@@ -134,17 +143,46 @@ rows_pipelined(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const Weig
   const auto stats_at = [&](Index row) {
     return row < rows ? Stats{CENTRED ? gmean[row] : 0.f, grstd[row]} : Stats{0.f, 0.f};
   };
-  const auto weight_at = [&](int column, float (&w)[VEC]) {
-    if (HAS_WEIGHT) read_elements(s_weight + column, w);
+  // Those of vector i, `column` being its first.
+  const auto weight_at = [&](int i, int column, float (&w)[VEC]) {
+    if (HAS_WEIGHT && !KEPT) read_elements(s_weight + column, w);
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) w[j] = HAS_WEIGHT ? w[j] + offset : 1.f;
+    for (int j = 0; j < VEC; ++j) {
+      if (IN_REGISTERS) w[j] = r_weight[IN_REGISTERS ? i : 0][IN_REGISTERS ? j : 0];
+      w[j] = HAS_WEIGHT ? w[j] + offset : 1.f;
+    }
+  };
+  // Each warp for itself, three steps before they are wanted.
+  const auto ask_stats = [&](unsigned step) {
+    const Index row = row_of(step);
+    if (lane == 0 && row < rows) {
+      Stats& to = s_stats[warp][step % 4];
+      if (CENTRED) copy_async(&to.mean, gmean + row);
+      copy_async(&to.rstd, grstd + row);
+    }
+    Chunk::commit_copies();
+  };
+  const auto asked_stats = [&](unsigned step) {
+    Chunk::wait_copies<2>();
+    __syncwarp();
+    const Stats& stats = s_stats[warp][step % 4];
+    return Stats{CENTRED ? stats.mean : 0.f, stats.rstd};
   };
 
-  Stats next = stats_at(row_of(0) + sub);
+  Stats next = {0.f, 0.f};
+  if (AHEAD) {
+    for (unsigned step = 0; step < 3; ++step) ask_stats(step);
+  } else {
+    next = stats_at(row_of(0) + sub);
+  }
   for (unsigned step = 0; step < steps; ++step) {
     const Index row = row_of(step) + sub;
-    const Stats stats = next;
-    next = stats_at(row_of(step + 1) + sub);
+    const Stats stats = AHEAD ? asked_stats(step) : next;
+    if (AHEAD) {
+      ask_stats(step + 3);
+    } else {
+      next = stats_at(row_of(step + 1) + sub);
+    }
     const int reach = row < rows ? width : 0;
 
     Chunk r_x[ITEMS], r_total[ITEMS];
@@ -167,7 +205,7 @@ rows_pipelined(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const Weig
           r_dy[i].load(s_dy + at);
           if (HELD && STAGED_TOTAL) r_total[i].load(s_total + at);
           float w[VEC];
-          weight_at(start + at, w);
+          weight_at(i, start + at, w);
 #pragma unroll
           for (int j = 0; j < VEC; ++j) {
             const float dy = r_dy[i][j], x_hat = normalised(r_x[i][j], stats), g = weighted(dy, w[j]);
@@ -239,7 +277,7 @@ rows_pipelined(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const Weig
             if (STAGED_TOTAL) r_total[i].load(s_total + at);
           }
           float w[VEC], dx[VEC];
-          weight_at(start + at, w);
+          weight_at(i, start + at, w);
 #pragma unroll
           for (int j = 0; j < VEC; ++j) {
             const float x_hat = normalised(r_x[i][j], stats);
