@@ -215,3 +215,22 @@ def test_the_weights_seed_says_nothing_about_the_inputs(monkeypatch: pytest.Monk
     two = exam.arguments()
     assert not torch.equal(one[0], two[0]), "the inputs follow from the seed of the weights"
     assert len(set(drawn)) == 3 and drawn.count(exam.weight_seed) == 3
+
+
+class Stateful(nn.Module):
+    """A first state that is no buffer, and another that is made within the call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.RNN(16, 8)
+        self.state = torch.full((1, 8), 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cell(x, self.state + torch.zeros(1, 8))[0]
+
+
+def test_states_that_are_no_weights_are_in_float64_too() -> None:
+    exam, first = exam_of(replace(problem(torch.relu, rows(32, 16)), model_class=Stateful))
+    assert first.reference[0].dtype is torch.float64
+    assert exam.mark_values(first, first.honest).status is Status.PASSED
+    assert torch.get_default_dtype() is torch.float32

@@ -24,7 +24,7 @@ from kernelyard.core.workload import dtype_name
 from kernelyard.judge.exam import Exam, InvalidProblem, Question
 from kernelyard.judge.size import too_large
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, Unfair, one_changed, stressed
-from kernelyard.judge.weights import fill_constants
+from kernelyard.judge.weights import converted, fill_constants
 from kernelyard.sandbox.wire import named_leaves
 
 Answer = Callable[[Question], Sequence[Tensor]]
@@ -270,7 +270,7 @@ def _half(exam: Exam, half: torch.dtype, question: Question) -> list[Tensor]:
         raise _NotApplicable("the problem is in half precision")
     if all(error > ROUGH for error in map(_relative_error, question.honest, question.reference)):
         raise _NotApplicable("the honest answer is no better: torch computes in TF32 here")
-    model = copy.deepcopy(exam.model).to(half)
+    model = converted(exam.model, half)
     answers = _answered(model, _each(question.arguments, lambda x: x.to(half) if x.is_floating_point() else x), exam)
     return [answer.to(h.dtype) for answer, h in zip(answers, question.honest, strict=True)]
 

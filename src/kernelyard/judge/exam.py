@@ -1,8 +1,8 @@
 """The judge's own side of a problem file: inputs from secret seeds, expected values, cost. Nothing of it leaves."""
 
-import copy
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.compare import compare
 from kernelyard.judge.contract import misplaced
-from kernelyard.judge.weights import fill_constants, redraw_constants
+from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.sandbox.session import Fetched
 from kernelyard.sandbox.wire import named_leaves
 
@@ -79,7 +79,7 @@ class Exam:
             declined = "weights" in problem.no_stress
             self.constants = {} if declined else redraw_constants(self.model)
             self.why_constant = "declined by the problem" if declined else "no weight is constant"
-            self.exact = copy.deepcopy(self.model).double()
+            self.exact = converted(self.model, torch.float64)
         except Exception as error:
             raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
         self.noise: tuple[float, ...] = ()
@@ -138,7 +138,7 @@ class Exam:
 
     def exact_answer(self, arguments: list[Any]) -> list[Tensor]:
         """The float64 answer; on the CPU where the device's memory does not hold it."""
-        with torch.no_grad():
+        with torch.no_grad(), _float64_by_default():
             try:
                 answer = self.exact(*_copied(arguments, torch.float64, self.device))
             except torch.OutOfMemoryError:
@@ -218,6 +218,17 @@ class Exam:
             operations=operations,
             matrix=operations > 0,
         )
+
+
+@contextmanager
+def _float64_by_default() -> Iterator[None]:
+    """What a reference makes within its forward pass is of the default dtype: the zeros that an LSTM starts from."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _noise(answer: Tensor) -> float:

@@ -1,9 +1,11 @@
-"""Weights that a constructor makes constant, redrawn: a solution that leaves them out must not pass.
+"""The weights of a reference: a copy in another dtype, and those that a constructor makes constant, redrawn.
 
-The affine weights of a norm are ones, its biases and running means zeros, its running variances ones; an answer that
-never reads them is right by the constructor alone. What the constructor draws at random stays as the seed has it.
+A solution that leaves such weights out must not pass. The affine weights of a norm are ones, its biases and running
+means zeros, its running variances ones; an answer that never reads them is right by the constructor alone. What the
+constructor draws at random stays as the seed has it.
 """
 
+import copy
 import secrets
 from collections.abc import Mapping
 
@@ -13,6 +15,16 @@ from torch.nn import Module
 
 SPREAD = 0.25
 """Around a constant c, in units of |c| (of 1 for zeros): a variance stays positive, a sign stays what it is."""
+
+
+def converted(model: Module, dtype: torch.dtype) -> Module:
+    """A copy in another dtype, tensors that are plain attributes included: the first state of an LSTM often is one."""
+    copied = copy.deepcopy(model).to(dtype)
+    for module in copied.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, Tensor) and value.is_floating_point():
+                setattr(module, name, value.to(dtype))
+    return copied
 
 
 def redraw_constants(model: Module) -> dict[str, float]:

@@ -111,6 +111,7 @@ class _Helper:
 def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int) -> None:
     where = torch.device(device)
     if where.type == "cuda":
+        where = torch.device("cuda", where.index or 0)
         torch.cuda.set_per_process_memory_fraction(0.9 / share, where)
     else:
         torch.set_num_threads(max(1, torch.get_num_threads() // share))

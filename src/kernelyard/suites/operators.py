@@ -1,4 +1,7 @@
-"""The library's operators as problems: the reference of a definition, on the inputs of its ladder's workload."""
+"""The library's operators as problems, on the inputs of their ladders' workloads.
+
+A problem's Model computes what eager torch does, and in float64 the definition's reference, as in `kernelyard check`.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -7,18 +10,22 @@ import torch
 from torch import nn
 
 from kernelyard import ops
+from kernelyard.core.operator import Backend
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.workload import Workload, dtype_name
+from kernelyard.suites.library import implementation
 
 
 def operator_problem(name: str, dtype: torch.dtype, device_type: str) -> Problem:
     """The problem of one operator; raises UsageError for a name that is not there."""
     operator = ops.definition(name)
+    eager = implementation(name, Backend.EAGER.value)
     workload = operator.ladder(device_type)
 
     class Model(nn.Module):
         def forward(self, *arguments: Any) -> Any:
-            return operator.reference(*arguments)
+            exact = any(isinstance(value, torch.Tensor) and value.dtype is torch.float64 for value in arguments)
+            return (operator.reference if exact else eager.call)(*arguments)
 
     def get_inputs() -> list[Any]:
         seed = int(torch.randint(2**31, ()))
