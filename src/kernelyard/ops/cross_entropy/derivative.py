@@ -111,7 +111,7 @@ def _operator(backend: str, forward: Forward, backward: Backward) -> Callable[..
 
     def fake_forward(input: torch.Tensor, target: torch.Tensor, _: int, reduction: str, *__: float) -> Any:
         loss = input.new_empty(target.shape if reduction == "none" else ())
-        return loss, input.new_empty(2 * target.numel() + (reduction != "none"), dtype=torch.float32)
+        return loss, input.new_empty(2 * target.numel() + int(reduction != "none"), dtype=torch.float32)
 
     return register(
         f"cross_entropy_{backend}",
