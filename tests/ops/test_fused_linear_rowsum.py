@@ -1,6 +1,7 @@
 """What fused_linear_rowsum promises beyond the numbers that the contract test checks."""
 
 from itertools import product
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -11,6 +12,7 @@ from kernelyard import nn
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
 from kernelyard.core.workload import Mode, Workload
+from kernelyard.kernels import nvrtc
 from kernelyard.kernels.counters import launched
 from kernelyard.ops.fused_linear_rowsum import plan
 from kernelyard.suites.library import peer
@@ -114,15 +116,58 @@ def test_vectors_fit_what_is_aligned() -> None:
     assert plan.vector(4097, (4097,), ((0, 2),)) == 1
 
 
+HOPPER = plan.Chip(132, 227 << 10, clusters=True, copies=True)
+TURING = plan.Chip(40, 64 << 10, clusters=False, copies=False)
+
+
 @pytest.mark.parametrize("width", [0, 1, 64, 257, 4096, 8192, 12288, 300_000])
 def test_strips_cover_the_width_and_keep_the_chip_busy(width: int) -> None:
-    for limits, vec in product((plan.FORWARD, plan.BACKWARD), (1, 4, 8)):
-        chosen = plan.plan(limits, width, vec, processors=132, clusters=True)
+    for limits, vec in product((plan.COLUMNS, plan.LONG_COLUMNS, plan.STRIPS, plan.WIDE_STRIPS), (1, 4, 8)):
+        chosen = plan.cut(limits, width, vec, HOPPER)
         assert chosen.strips * chosen.across * chosen.vec >= width
-        assert chosen.cluster <= 8 and chosen.strips >= 1
+        assert chosen.cluster <= limits.cluster and chosen.strips >= 1
         if width >= 4096:
-            assert chosen.strips * chosen.cluster >= 256
-    assert plan.plan(plan.FORWARD, width, 8, processors=108, clusters=False).cluster == 1
+            assert chosen.strips * chosen.cluster >= 0.6 * 132 * limits.resident
+    assert plan.cut(plan.STRIPS, width, 8, TURING).cluster == 1
+
+
+@pytest.mark.parametrize("width", [0, 1, 64, 257, 4096, 8192, 12288, 300_000])
+@pytest.mark.parametrize("rows", [1, 100, 5000])
+def test_rows_are_covered_by_lanes_that_the_rings_have_room_for(rows: int, width: int) -> None:
+    for vec, chip in product((1, 2, 4, 8), (HOPPER, TURING)):
+        chosen = plan.dots(rows, width, vec, 16 // vec if vec > 1 else 2, chip)
+        assert chosen.group * chosen.chunks * vec >= width
+        assert chosen.stages != 1 and (chosen.stages == 0 or chip.copies)
+        assert chosen.shared_bytes <= 128 << 10
+        if chosen.stages:
+            assert chosen.chunks * vec <= plan.DOT_REGISTERS
+        assert 1 <= chosen.grid(rows, chip.processors) <= 2 * chip.processors
+    assert bool(plan.dots(rows, 4096, 8, 2, HOPPER).stages)
+    assert not plan.dots(rows, 300_000, 8, 2, HOPPER).stages
+
+
+def test_panels_cover_the_width() -> None:
+    for width in (1, 64, 257, 4096, 300_000):
+        for vec in (1, 4, 8):
+            chosen = plan.panels(width, vec, HOPPER)
+            assert chosen.panels * chosen.across * vec >= width
+            assert chosen.ctas % chosen.panels == 0 and chosen.ctas >= chosen.panels
+
+
+@pytest.mark.parametrize(("arch", "chip"), [("sm_75", TURING), ("sm_90a", HOPPER)])
+@pytest.mark.parametrize(("dtype", "vec"), [("float", 4), ("Bfloat", 8), ("Half", 1)])
+def test_every_kernel_compiles(arch: str, chip: plan.Chip, dtype: str, vec: int) -> None:
+    folder, size = Path(plan.__file__).parent, 4 if dtype == "float" else 2
+    stages = plan.stages(vec, size, chip, plan.COLUMN_STAGES)
+    types = (("TYPE", dtype), ("EXTRA", dtype), ("WEIGHT", dtype), ("BIAS", "float"))
+    strips, columns = (plan.cut(limits, 4096, vec, chip).macros for limits in (plan.STRIPS, plan.COLUMNS))
+    for source, kernel, macros in (
+        ("columns", "column_sums", (*columns, ("STAGES", stages), ("AHEAD", plan.AHEAD), ("WEIGHTED", 1))),
+        ("dots", "row_dots", plan.dots(5000, 4096, vec, size, chip).macros),
+        ("gradients", "write_gradients", plan.panels(4096, vec, chip).macros),
+        ("strips", "strips_backward", (*strips, ("RESIDENT", 4), ("ITEMS", plan.STRIP_ITEMS))),
+    ):
+        assert kernel.encode() in nvrtc._compile(folder / f"{source}.cu", (*types, *macros), arch)
 
 
 def test_cost_counts_each_byte_once() -> None:
@@ -151,6 +196,34 @@ def test_captured_launches_wait_for_one_another(device: torch.device) -> None:
         for _ in range(5):
             graph.replay()
             assert all(torch.equal(y, expected) for y in results)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(37, 1000), (300, 257), (5000, 40), (700, 12288), (0, 64), (1, 4096)])
+def test_two_kernels_write_the_gradients_that_one_does(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], dtype: torch.dtype
+) -> None:
+    """The pair is for large tensors; here it is made to take small ones, of a strided x and a strided gradient of y."""
+    module = ops.backend_module("fused_linear_rowsum", Backend.CUDA)
+    rows, width = shape
+    x = torch.randn(rows, width + 8, device=device, dtype=dtype)[:, :width].requires_grad_()
+    weight = torch.randn(70, width, device=device, dtype=dtype).requires_grad_()
+    bias = torch.randn(70, device=device, dtype=dtype).requires_grad_()
+    dy = torch.randn(rows, 2, device=device, dtype=dtype)[:, 0]
+    found = []
+    for limit in (1 << 60, -1):
+        monkeypatch.setattr(plan, "PAIR_BYTES", limit)
+        y = module.fused_linear_rowsum(x, weight, bias)
+        found.append(torch.autograd.grad(y, (x, weight, bias), dy))
+    counted = launched("fused_linear_rowsum_cuda.write_gradients")
+    assert counted > 0
+    exact = dy.double() @ x.detach().double()
+    size = (dy.double().abs() @ x.detach().double().abs()).max().item() if rows else 0.0
+    for dx, dw, db in found:
+        assert torch.equal(dx, found[0][0]) and torch.equal(db, found[0][2])
+        error = (dw.double() - exact).abs().max().item()
+        assert error <= (2**-8 if dtype is torch.bfloat16 else 2**-18) * max(size, 1e-30)
 
 
 @pytest.mark.gpu

@@ -247,7 +247,8 @@ def _kernel(
             attribute = driver.CUfunction_attribute
             if cluster > _PORTABLE_CLUSTER:
                 _allow(kernel, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, device)
-            if shared_bytes > 48 * 1024:
+            if shared_bytes:
+                # More than 48 KB, the kernel's static arrays included, must be asked for.
                 _allow(kernel, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes, device)
         _kernels[key] = kernel
     return _kernels[key]

@@ -1,45 +1,47 @@
-"""The CUDA C++ rung: strips.cu, specialised for the widths and dtypes at hand, launched on torch's stream."""
+"""The CUDA C++ rung: kernels specialised for the widths and dtypes at hand, launched on torch's stream."""
 
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
+from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR
 from kernelyard.kernels.prepared import LAYOUTS
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
+from kernelyard.ops.fused_linear_rowsum import plan
 from kernelyard.ops.fused_linear_rowsum.derivative import empty_gradients, registered
-from kernelyard.ops.fused_linear_rowsum.plan import BACKWARD, FINISHERS, FORWARD, Limits, Plan, plan, vector
+from kernelyard.ops.fused_linear_rowsum.plan import vector
 
-_SOURCE = Path(__file__).with_name("strips.cu")
-_WARP = 32
+_FOLDER = Path(__file__).parent
 
 Launch = Callable[..., None]
 
 
 def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     y = x.new_empty(x.shape[:-1])
-    sums = x.new_empty(weight.shape[1], dtype=torch.float32)
+    # The last one is the sum of bias.
+    sums = x.new_empty(weight.shape[1] + 1, dtype=torch.float32)
     if not y.numel():
-        return y, sums
+        return y, sums[:-1]
     x, weight = _with_rows(x), _with_rows(weight)
-    at_x, at_weight, at_bias = x.data_ptr(), weight.data_ptr(), 0
+    at_x, at_weight, at_bias, at_sums = x.data_ptr(), weight.data_ptr(), 0, sums.data_ptr()
     if bias is not None:
         bias = bias.contiguous()
         at_bias = bias.data_ptr()
-    main, finish, floats = _forward_launches(
+    sum_columns, dot_rows = _forward_launches(
         (x.shape, x.stride(), at_x % VECTOR),
         (weight.shape, weight.stride(), at_weight % VECTOR),
         (x.dtype, weight.dtype, x.dtype if bias is None else bias.dtype),
         x.device,
     )
-    parts = sums.new_empty(floats)
-    main(at_x, at_weight, at_bias, sums.data_ptr(), parts.data_ptr())
-    finish(parts.data_ptr(), y.data_ptr())
-    return y, sums
+    sum_columns(at_weight, at_bias, at_sums)
+    dot_rows(at_x, at_sums, y.data_ptr())
+    return y, sums[:-1]
 
 
 Layout = tuple[torch.Size, tuple[int, ...], int]
@@ -49,18 +51,51 @@ Layout = tuple[torch.Size, tuple[int, ...], int]
 @lru_cache(LAYOUTS)
 def _forward_launches(
     x: Layout, weight: Layout, dtypes: tuple[torch.dtype, ...], device: torch.device
-) -> tuple[Launch, Launch, int]:
-    """The kernel, the one that adds up its parts, and how many floats those are."""
-    (rows, x_pitch), (outputs, w_pitch), width = _rows(*x[:2]), _rows(*weight[:2]), weight[0][1]
-    streams = ((x[2], dtypes[0].itemsize), (weight[2], dtypes[1].itemsize))
-    chosen = _plan(FORWARD, device, width, vector(width, (x_pitch, w_pitch), streams))
-    main = _launcher("strips_forward", device, dtypes, chosen)
-    finish = _launcher("strips_finish", device, dtypes, chosen)
-    return (
-        main.bind(chosen.strips, 5, rows, outputs, width, x_pitch, w_pitch),
-        finish.bind(-(-rows // _WARP), 2, chosen.strips, rows),
-        chosen.strips * rows,
+) -> tuple[Launch, Launch]:
+    (rows, pitch), (outputs, w_pitch), width = _rows(*x[:2]), _rows(*weight[:2]), weight[0][1]
+    size, chip = dtypes[0].itemsize, _chip(device)
+    chosen = plan.dots(rows, width, vector(width, (pitch,), ((x[2], size),)), size, chip)
+    dot_rows = _launcher(
+        "dots",
+        "row_dots",
+        (("TYPE", TYPES[dtypes[0]]), *chosen.macros),
+        device,
+        threads=plan.DOT_THREADS,
+        shared_bytes=chosen.shared_bytes,
+        overlapping=True,
     )
+    return (
+        _sum_columns((outputs, width, w_pitch, 1), weight[2], dtypes[1:], device, weighted=False),
+        dot_rows.bind(chosen.grid(rows, chip.processors), 3, rows, width, pitch),
+    )
+
+
+def _sum_columns(
+    sizes: tuple[int, int, int, int], start: int, dtypes: tuple[torch.dtype, ...], device: torch.device, weighted: bool
+) -> Launch:
+    """Sizes are rows, columns, the rows' distance and that of the numbers that belong to them; dtypes of both."""
+    _, width, pitch, _ = sizes
+    size, chip = dtypes[0].itemsize, _chip(device)
+    vec = vector(width, (pitch,), ((start, size),))
+    stages = plan.stages(vec, size, chip, plan.COLUMN_STAGES)
+    chosen = plan.cut(plan.column_limits(width * size, vec * size == VECTOR), width, vec, chip)
+    macros = (
+        *zip(("TYPE", "EXTRA"), (TYPES[dtype] for dtype in dtypes), strict=True),
+        *chosen.macros,
+        ("STAGES", stages),
+        ("AHEAD", plan.AHEAD),
+        ("WEIGHTED", int(weighted)),
+    )
+    launcher = _launcher(
+        "columns",
+        "column_sums",
+        macros,
+        device,
+        threads=chosen.limits.threads,
+        cluster=chosen.cluster,
+        shared_bytes=stages * chosen.limits.threads * VECTOR,
+    )
+    return launcher.bind(chosen.strips, 3, *sizes)
 
 
 def _backward(
@@ -80,9 +115,16 @@ def _backward(
     elif sums is not None:
         width = sums.shape[0]
     dtypes = (dy.dtype, weight_dtype, bias_dtype or dy.dtype)
-    launch = _backward_launch(lies, width, dy.numel(), dy.stride(0), out_features, dtypes, dy.device)
-    at_sums = 0 if sums is None else sums.data_ptr()
-    launch(dy.data_ptr(), at_x, at_sums, dx.data_ptr(), dweight.data_ptr(), dbias.data_ptr())
+    layouts = (lies, width, dy.numel(), dy.stride(0), out_features, dtypes, dy.device)
+    at_sums, at_dbias = 0 if sums is None else sums.data_ptr(), dbias.data_ptr()
+    if x is not None and sums is not None and 2 * dx.nbytes + dweight.nbytes > plan.PAIR_BYTES:
+        read, write = _backward_pair(*layouts)
+        v = sums.new_empty(width + 1)
+        read(at_x, dy.data_ptr(), v.data_ptr())
+        write(dy.data_ptr(), at_sums, v.data_ptr(), dx.data_ptr(), dweight.data_ptr(), at_dbias)
+    else:
+        launch = _backward_launch(*layouts)
+        launch(dy.data_ptr(), at_x, at_sums, dx.data_ptr(), dweight.data_ptr(), at_dbias)
     return gradients
 
 
@@ -99,9 +141,32 @@ def _backward_launch(
     # What is written starts where a vector may.
     x_pitch, start = (0, 0) if x is None else (_rows(*x[:2])[1], x[2])
     streams = ((start, dtypes[0].itemsize), (0, dtypes[1].itemsize))
-    chosen = _plan(BACKWARD, device, width, vector(width, (x_pitch,), streams))
-    launcher = _launcher("strips_backward", device, dtypes, chosen)
+    limits = plan.strip_limits(width * dtypes[0].itemsize)
+    chosen = plan.cut(limits, width, vector(width, (x_pitch,), streams), _chip(device))
+    macros = (*_types(dtypes), *chosen.macros, ("RESIDENT", limits.resident), ("ITEMS", plan.STRIP_ITEMS))
+    launcher = _launcher("strips", "strips_backward", macros, device, threads=limits.threads, cluster=chosen.cluster)
     return launcher.bind(chosen.strips, 6, rows, outputs, width, x_pitch, dy_pitch)
+
+
+@lru_cache(LAYOUTS)
+def _backward_pair(
+    x: Layout,
+    width: int,
+    rows: int,
+    dy_pitch: int,
+    outputs: int,
+    dtypes: tuple[torch.dtype, ...],
+    device: torch.device,
+) -> tuple[Launch, Launch]:
+    """The kernel that reads x, and the one that writes."""
+    vec = vector(width, (), tuple((0, dtype.itemsize) for dtype in dtypes[:2]))
+    chosen = plan.panels(width, vec, _chip(device))
+    macros = (*_types(dtypes), *chosen.macros)
+    write = _launcher("gradients", "write_gradients", macros, device, threads=plan.WRITERS.threads, overlapping=True)
+    return (
+        _sum_columns((rows, width, _rows(*x[:2])[1], dy_pitch), x[2], (dtypes[0],) * 2, device, weighted=True),
+        write.bind(chosen.ctas, 6, rows, outputs, width, dy_pitch, chosen.panels),
+    )
 
 
 def _with_rows(matrix: torch.Tensor) -> torch.Tensor:
@@ -124,25 +189,24 @@ def _rows(shape: torch.Size, stride: tuple[int, ...]) -> tuple[int, int]:
     return view.outer, view.pitch
 
 
-def _plan(limits: Limits, device: torch.device, width: int, vec: int) -> Plan:
+@lru_cache
+def _chip(device: torch.device) -> plan.Chip:
     facts = torch.cuda.get_device_properties(device)
-    return plan(limits, width, vec, facts.multi_processor_count, clusters=facts.major >= 9)
-
-
-def _launcher(kernel: str, device: torch.device, dtypes: tuple[torch.dtype, ...], chosen: Plan) -> Launcher:
-    """`dtypes` are those of x, weight and bias."""
-    finishing = kernel == "strips_finish"
-    types = tuple(zip(("TYPE", "WEIGHT", "BIAS"), (TYPES[dtype] for dtype in dtypes), strict=True))
-    return Launcher(
-        f"fused_linear_rowsum_cuda.{kernel}",
-        _SOURCE,
-        kernel,
-        (*types, *chosen.macros),
-        device=device,
-        threads=FINISHERS * _WARP if finishing else chosen.limits.threads,
-        cluster=1 if finishing else chosen.cluster,
-        overlapping=finishing,
+    return plan.Chip(
+        facts.multi_processor_count,
+        facts.shared_memory_per_block_optin,  # type: ignore[attr-defined]
+        clusters=facts.major >= 9,
+        copies=facts.major >= 8,
     )
+
+
+def _types(dtypes: tuple[torch.dtype, ...]) -> Defines:
+    return tuple(zip(("TYPE", "WEIGHT", "BIAS"), (TYPES[dtype] for dtype in dtypes), strict=True))
+
+
+def _launcher(source: str, kernel: str, macros: Defines, device: torch.device, **shape: Any) -> Launcher:
+    label = f"fused_linear_rowsum_cuda.{kernel}"
+    return Launcher(label, _FOLDER / f"{source}.cu", kernel, macros, device=device, **shape)
 
 
 def refusal(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> str | None:

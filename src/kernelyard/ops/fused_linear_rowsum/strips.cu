@@ -1,12 +1,10 @@
-// (x @ weight.T + bias).sum(-1) and its gradients, in strips of columns.
+// The gradients of fused_linear_rowsum in one kernel, in strips of columns.
 //
 // A cluster of CLUSTER CTAs has a strip of ACROSS * VEC columns of every matrix and shares out the rows: ACROSS lanes to
-// a row, CLUSTER * THREADS / ACROSS rows at a time. So what couples rows - the column sums of the weight forward,
-// dy @ x backward - is known where it is needed after one round trip within the cluster, and each matrix passes once.
-// WEIGHT and BIAS are the types of their elements, TYPE that of x.
+// a row, CLUSTER * THREADS / ACROSS rows at a time. So dy @ x, which couples rows, is known where it is needed after one
+// round trip within the cluster. WEIGHT and BIAS are the types of their elements, TYPE that of x.
 
 #include "cluster.cuh"
-#include "overlap.cuh"
 #include "reduce.cuh"
 
 using Weight = WEIGHT;
@@ -40,8 +38,10 @@ struct Strip {
   // How many of `rows` rows are this thread's.
   __device__ int steps(Index rows) const { return rows > first ? int((rows - first + STEP - 1) / STEP) : 0; }
 
-  // Adds up the columns of all threads that have this one's lane, and what all rows share. Called once.
-  __device__ void total(float (&values)[VEC], double& shared) const {
+  // Adds up the columns of all threads that have this one's lane, and what all rows share. Called once; `meanwhile` is
+  // what can be done while the cluster's parts are on their way.
+  template <typename Meanwhile>
+  __device__ void total(float (&values)[VEC], double& shared, const Meanwhile& meanwhile) const {
     __shared__ float2 s_warps[WARPS][PAIRS];
     const int warp = threadIdx.x / WARP;
 #pragma unroll
@@ -61,9 +61,11 @@ struct Strip {
 #pragma unroll
       for (int peer = 0; peer < CLUSTER; ++peer) store_remote(s_parts[rank] + pair, peer, sum);
     }
+    meanwhile();
     cluster_sync();
     for (int pair = threadIdx.x; pair < PAIRS; pair += THREADS) s_warps[0][pair] = add_up<CLUSTER>(s_parts, pair);
 #else
+    meanwhile();
     for (int pair = threadIdx.x; pair < PAIRS; pair += THREADS) s_warps[0][pair] = add_up<WARPS>(s_warps, pair);
 #endif
     __syncthreads();
@@ -105,73 +107,6 @@ template <typename T, int COUNT> struct Rows {
   }
 };
 
-// The sums of the weight's columns, then x . sums: a part of each row's for every strip. The bias starts the first.
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-strips_forward(const Scalar* gx, const Weight* gw, const Bias* gb, float* g_sums, float* g_parts, Index rows,
-               Index outputs, Index width, Index x_pitch, Index w_pitch) {
-  const Strip at(width);
-  let_next_kernel_start();
-  const Index x_jump = STEP * x_pitch, w_jump = STEP * w_pitch;
-  const int w_steps = at.steps(outputs), x_steps = at.steps(rows);
-  Rows<Weight, VEC> weight(gw + at.first * w_pitch + at.column, at.live ? w_steps : 0, w_jump);
-  Rows<Bias, 1> bias(gb + at.first, gb && at.leading ? w_steps : 0, STEP);
-  Rows<Scalar, VEC> x(gx + at.first * x_pitch + at.column, at.live ? x_steps : 0, x_jump);
-  float r_sums[VEC] = {};
-  double shared = 0.;
-  for (int step = 0; step < w_steps; step += ITEMS) {
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      if (step + i < w_steps) {
-#pragma unroll
-        for (int j = 0; j < VEC; ++j) r_sums[j] += weight.r_next[i][j];
-        if (gb && at.leading) shared += bias.r_next[i][0];
-      }
-      weight.load(i, w_jump);
-      bias.load(i, STEP);
-    }
-  }
-  at.total(r_sums, shared);
-  if (at.live && at.first == 0) {
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) g_sums[at.column + j] = r_sums[j];
-  }
-  const float start = float(shared);
-  g_parts += blockIdx.x / CLUSTER * rows + at.first;
-  for (int step = 0; step < x_steps; step += ITEMS) {
-    float dots[ITEMS] = {};
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-#pragma unroll
-      for (int j = 0; j < VEC; ++j) dots[i] += x.r_next[i][j] * r_sums[j];
-      x.load(i, x_jump);
-    }
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      dots[i] = start + sum_over<ACROSS>(at.live ? dots[i] : 0.f);
-      if (at.lane == 0 && step + i < x_steps) g_parts[Index(step + i) * STEP] = dots[i];
-    }
-  }
-}
-
-// WARP rows to a CTA of FINISHERS warps, which share out the strips.
-extern "C" __global__ void __launch_bounds__(FINISHERS * WARP)
-strips_finish(const float* g_parts, Scalar* gy, Index strips, Index rows) {
-  __shared__ float s_sums[FINISHERS][WARP];
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const Index row = Index(blockIdx.x) * WARP + lane;
-  await_previous_kernel();
-  float sum = 0.f;
-#pragma unroll 4
-  for (Index strip = warp; row < rows && strip < strips; strip += FINISHERS) sum += g_parts[strip * rows + row];
-  s_sums[warp][lane] = sum;
-  __syncthreads();
-  if (warp == 0 && row < rows) {
-#pragma unroll
-    for (int other = 1; other < FINISHERS; ++other) sum += s_sums[other][lane];
-    gy[row] = narrow<Scalar>(sum);
-  }
-}
-
 // dx = dy (x) sums while dy @ x gathers, which then is every row of dweight; dy's own sum is every element of dbias.
 // gdx (with g_sums), gdw (with gx) and gdb are null where that gradient is not wanted.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
@@ -186,7 +121,19 @@ strips_backward(const Scalar* gdy, const Scalar* gx, const float* g_sums, Scalar
 #pragma unroll
   for (int j = 0; j < VEC; ++j) r_sums[j] = gdx && at.live ? g_sums[at.column + j] : 0.f;
   Scalar* to = gdx + at.first * width + at.column;
-  float r_v[VEC] = {};
+  const auto write_dx = [&](float factor) {
+    if (gdx && at.live) {
+      float values[VEC];
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) values[j] = factor * r_sums[j];
+      Chunk made;
+      made.pack(values);
+      made.store_streaming(to);
+    }
+    to += STEP * width;
+  };
+  // dx is written ITEMS rows late, so that the last of it hides the cluster's meeting.
+  float r_v[VEC] = {}, r_late[ITEMS];
   double shared = 0.;
   for (int step = 0; step < steps; step += ITEMS) {
 #pragma unroll
@@ -199,20 +146,19 @@ strips_backward(const Scalar* gdy, const Scalar* gx, const float* g_sums, Scalar
 #pragma unroll
           for (int j = 0; j < VEC; ++j) r_v[j] += factor * x.r_next[i][j];
         }
-        if (gdx && at.live) {
-          float values[VEC];
-#pragma unroll
-          for (int j = 0; j < VEC; ++j) values[j] = factor * r_sums[j];
-          Chunk made;
-          made.pack(values);
-          made.store_streaming(to);
-        }
       }
       x.load(i, x_jump);
-      to += STEP * width;
+      if (step) write_dx(r_late[i]);
+      r_late[i] = factor;
     }
   }
-  at.total(r_v, shared);
+  at.total(r_v, shared, [&] {
+    const int late = (steps - 1) % ITEMS + 1;
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (steps && i < late) write_dx(r_late[i]);
+    }
+  });
   if (gdw && at.live) {
     WeightChunk chunk;
     chunk.pack(r_v);
