@@ -2,14 +2,14 @@
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 from kernelyard.core import interpreter
 from kernelyard.trials.canary import Canary
 from kernelyard.trials.sample import Kind, Sample
-from kernelyard.trials.trial import Court, Outcome, try_all
+from kernelyard.trials.trial import Court, Outcome, after, try_all, try_one
 
-# After so many hostile samples an honest one is judged again: as many as one process of several is given at a time.
+# After so many hostile samples an honest one is judged again.
 EVERY = 8
 
 
@@ -29,15 +29,8 @@ def run(
         with Canary(court.device) as canary:
             yield from try_all(samples, control, court, canary, every=EVERY, on_start=on_start)
         return
-    # The slow ones first, so that none is left alone at the end.
-    ordered = sorted(samples, key=lambda sample: not sample.slow)
-    groups = [ordered[start : start + EVERY] for start in range(0, len(ordered), EVERY)]
-    spawn = multiprocessing.get_context("spawn")
     with Canary(court.device) as canary:
-        with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
-            futures = [pool.submit(_group, group, control, court) for group in groups]
-            for future in as_completed(futures):
-                yield from future.result()
+        yield from _beside_each_other(samples, control, court, jobs)
         left = [change for change in canary.changes() if "descriptors" not in change and "processes" not in change]
     if left:
         yield Outcome(
@@ -46,7 +39,30 @@ def run(
         )  # fmt: skip
 
 
-def _group(samples: Sequence[Sample], control: Sample, court: Court) -> list[Outcome]:
+def _beside_each_other(samples: Sequence[Sample], control: Sample, court: Court, jobs: int) -> Iterator[Outcome]:
+    # The slow ones first, so that none is left alone at the end.
+    ordered = sorted(samples, key=lambda sample: not sample.slow)
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        # Of a control it is kept which hostile samples ended before it began.
+        waiting: dict[Future[Outcome], list[str] | None] = {
+            pool.submit(_alone, sample, court): None for sample in ordered
+        }
+        since: list[str] = []
+        while waiting:
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                names = waiting.pop(future)
+                outcome = future.result()
+                if names is not None:
+                    yield from after(names, outcome)
+                    continue
+                yield outcome
+                since += [outcome.name] * outcome.hostile
+            if len(since) >= EVERY or (since and not waiting):
+                waiting[pool.submit(_alone, control, court)] = since
+                since = []
+
+
+def _alone(sample: Sample, court: Court) -> Outcome:
     interpreter.choose_for(court.device.type)
     with Canary(court.device, gpu_memory=False) as canary:
-        return list(try_all(samples, control, court, canary, every=EVERY))
+        return try_one(sample, court, canary)

@@ -141,14 +141,14 @@ def try_all(
         if sample.kind is not Kind.HONEST:
             since.append(sample.name)
         if len(since) == every:
-            yield from _touched(control, court, canary, since)
+            yield from after(since, try_one(control, court, canary))
             since = []
     if since:
-        yield from _touched(control, court, canary, since)
+        yield from after(since, try_one(control, court, canary))
 
 
-def _touched(control: Sample, court: Court, canary: Canary, since: list[str]) -> Iterator[Outcome]:
-    outcome = try_one(control, court, canary)
-    if outcome.success:
-        after = f"after {', '.join(since)}"
-        yield outcome.model_copy(update={"name": f"{control.name} {after}", "success": f"{outcome.success}; {after}"})
+def after(names: list[str], control: Outcome) -> Iterator[Outcome]:
+    """The outcome of a control under the names of those that it followed, where it is not what it must be."""
+    if control.success:
+        since = f"after {', '.join(names)}"
+        yield control.model_copy(update={"name": f"{control.name} {since}", "success": f"{control.success}; {since}"})
