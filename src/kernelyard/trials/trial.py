@@ -18,8 +18,10 @@ from kernelyard.suites.kernelbench import load_problem
 from kernelyard.trials.canary import Canary
 from kernelyard.trials.sample import Kind, Sample
 
-# Small enough that a bounded flood passes them on any machine, large enough for every honest sample.
-LIMITS = Limits(memory_bytes=3 * GIB, processes=256, file_bytes=64 * MIB)
+# Small enough that a bounded flood passes them on any machine. An honest sample may compile: torch's headers, compiled
+# beforehand by inductor, take more than 64 MiB.
+HOSTILE_LIMITS = Limits(memory_bytes=3 * GIB, processes=256, file_bytes=64 * MIB)
+HONEST_LIMITS = Limits(memory_bytes=6 * GIB)
 # `check` is what a sample that never answers costs; `load` is long for the honest ones that compile.
 HOSTILE_DEADLINES = Deadlines(load=20, check=15, time=60)
 HONEST_DEADLINES = Deadlines(load=180, check=120, time=120)
@@ -38,7 +40,6 @@ class Court:
     sandbox: SandboxKind
     policy: Policy | None = None
     """In place of each sample's own."""
-    limits: Limits = LIMITS
     plan: Plan = PLAN
 
 
@@ -67,14 +68,15 @@ class Outcome(Record):
 
 def judge(sample: Sample, court: Court) -> Verdict:
     """The verdict on one sample."""
+    honest = sample.kind is Kind.HONEST
     return evaluate(
         load_problem(sample.problem),
         sample.source,
         device=court.device,
         dtype=torch.float32,
         sandbox=court.sandbox,
-        limits=court.limits,
-        deadlines=HONEST_DEADLINES if sample.kind is Kind.HONEST else HOSTILE_DEADLINES,
+        limits=HONEST_LIMITS if honest else HOSTILE_LIMITS,
+        deadlines=HONEST_DEADLINES if honest else HOSTILE_DEADLINES,
         plan=court.plan,
         policy=court.policy or sample.policy,
     )
