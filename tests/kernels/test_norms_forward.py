@@ -215,6 +215,7 @@ CHOSEN: list[plans.Plan] = [
     plans.ColumnPlan(8, 4, 64, 2),
     plans.ColumnPlan(8, 4, 64, 2, 3, 4),
     plans.StagedPlan(FIT, 512, 1, 8, 16),
+    plans.StagedPlan(plans.Fit(8, False), 256, 1, 4, 16, one_in_registers=True),
     plans.ChipPlan(FIT, 2, 512, 1, 132, 4000, 13, 4),
 ]
 # (wanted arch, weight, rounded, out, has weight, has bias, centred, add)
@@ -223,6 +224,7 @@ VARIANTS = [
     ("Bfloat", "float", "Bfloat", 1, 1, 1, 0, 1),
     ("float", "float", "float", 1, 0, 0, 0, 0),
     ("Half", "Half", "Half", 0, 0, 0, 1, 1),
+    ("float", "Bfloat", "Bfloat", 1, 0, 0, 1, 1),
 ]
 
 

@@ -24,8 +24,8 @@ class Stage:
 
     threads: int
     bytes: int
-    dy_in_registers: bool = False
-    """The backward's dy in registers instead, so that two CTAs fit an SM where shared memory would hold one."""
+    one_in_registers: bool = False
+    """One of two inputs goes through registers instead, so that more CTAs fit an SM."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,9 @@ class Limits:
     """Threads of a CTA that holds several rows; 64 to 256 differ by 0.3 %."""
     threads: int = 512
     """Most threads of a CTA that holds one row in registers. A cluster's registers hold longer rows, but too few of
-    them at once: 90 % at 65536 elements of 16 bits and 80 % at 262144, where shared memory reaches 98 and 96."""
+    them at once: 90 % at 65536 elements of 16 bits and 80 % at 262144, where shared memory reaches 99."""
+    line: int = 256
+    """Most bytes side by side in a CTA along columns."""
 
 
 LARGEST_CLUSTER = 16
@@ -92,18 +94,18 @@ class RowPlan:
 
 @dataclass(frozen=True)
 class StagedPlan(RowPlan):
-    """One row in the shared memory of a cluster's CTAs, the backward's dy in registers where that makes room."""
+    """One row in the shared memory of a cluster's CTAs, one of two inputs in registers where that makes room."""
 
-    dy_in_registers: bool = False
+    one_in_registers: bool = False
     source = "staged"
     kernels = ("staged",)
 
     @property
     def macros(self) -> Defines:
-        return (*super().macros, ("DY_IN_REGISTERS", int(self.dy_in_registers)))
+        return (*super().macros, ("ONE_IN_REGISTERS", int(self.one_in_registers)))
 
     def shared_bytes(self, limits: Limits) -> int:
-        staged = limits.inputs - 1 if self.dy_in_registers else limits.inputs
+        staged = limits.inputs - 1 if self.one_in_registers else limits.inputs
         return self.threads * self.items * VECTOR * staged
 
 
@@ -190,8 +192,9 @@ class ColumnPlan:
         return view.outer * -(-view.inner // (self.across * self.vec)), self.chunks
 
 
-_COLUMN_SHAPES = ((128, 256), (128, 512), (128, 1024), (64, 512), (32, 512))
-"""Bytes side by side and threads, the first that holds a column: whole lines of 128 bytes where the threads suffice."""
+_COLUMN_SHAPES = ((256, 128), (128, 256), (128, 512), (128, 1024), (64, 512), (32, 512))
+"""Bytes side by side and threads, the first that holds a column: two lines of 128 bytes (94 to 96 % with 64 channels of
+512 x 512, one line 88 to 91), or one where the threads suffice."""
 
 Plan = RowPlan | ChipPlan | SplitPlan | ColumnPlan
 
@@ -262,7 +265,7 @@ def _least_threads(vectors: int, fit: Fit) -> int:
 def _staged(stage: Stage, vectors: int, fit: Fit) -> StagedPlan:
     cluster = min(LARGEST_CLUSTER, power_above(-(-vectors * VECTOR // stage.bytes)))
     items = -(-vectors // (stage.threads * cluster))
-    return StagedPlan(fit, stage.threads, 1, items, cluster, stage.dy_in_registers)
+    return StagedPlan(fit, stage.threads, 1, items, cluster, stage.one_in_registers)
 
 
 _CHIP_THREADS, _CHIP_ITEMS = 512, 2
@@ -298,7 +301,7 @@ def columns(limits: Limits, outer: int, length: int, inner: int, size: int, alig
         across = max(1, min(32, wide, line // (vec * size)))
         along = threads // across
         # 1024 threads have 64 registers each: too few for two inputs, or for eight columns of 16 bits.
-        if length <= along * most and (threads <= 512 or (limits.inputs == 1 and vec <= 4)):
+        if line <= limits.line and length <= along * most and (threads <= 512 or (limits.inputs == 1 and vec <= 4)):
             along = min(along, max(32 // across, power_above(-(-length // most))))
             return ColumnPlan(vec, across, along, -(-length // along))
     across = max(1, min(32, wide, 64 // (vec * size)))

@@ -11,7 +11,7 @@
 
 #include "row.cuh"
 
-extern __shared__ Chunk s_ring[];
+extern __shared__ __align__(128) Chunk s_ring[];
 constexpr int LEAD = RING - FLIGHT, TILE = ITEMS * THREADS;
 // Rows between the first that is not yet written and the last that is asked for, at most.
 constexpr int DEPTH = LEAD + 2;

@@ -68,14 +68,21 @@ __device__ inline void copy_async(float* to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 
-// Two floats to the same place of a peer's shared memory, and their 8 bytes to the peer's barrier.
-__device__ inline void send_to_peer(float2* local, Barrier* barrier, unsigned peer, float2 value) {
+// A part of 8 or 16 bytes to the same place of a peer's shared memory, and as many bytes to the peer's barrier.
+template <typename Part> __device__ void send_to_peer(Part* local, Barrier* barrier, unsigned peer, const Part& part) {
+  const float* from = reinterpret_cast<const float*>(&part);
   unsigned place, counter;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(place) : "r"(shared_address(local)), "r"(peer));
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counter) : "r"(shared_address(barrier)), "r"(peer));
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(place),
-               "f"(value.x), "f"(value.y), "r"(counter)
-               : "memory");
+  if constexpr (sizeof(Part) == 8) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(place),
+                 "f"(from[0]), "f"(from[1]), "r"(counter)
+                 : "memory");
+  } else {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(place),
+                 "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]), "r"(counter)
+                 : "memory");
+  }
 }
 
 // Lets a kernel that was launched to overlap with this one take the place that CTAs of this one leave.

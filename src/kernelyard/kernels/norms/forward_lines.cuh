@@ -12,6 +12,15 @@ __device__ inline void add_to(Chunk& x, const Chunk& residual) {
   x.pack(total);
 }
 
+// The squared distances of one vector's elements from a mean, added up.
+__device__ inline float squares_about(float mean, const Span& span, int i, const Chunk& x) {
+  float sum = 0.f, values[VEC];
+  span.read(i, x, mean, values);
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) sum += (values[j] - mean) * (values[j] - mean);
+  return sum;
+}
+
 // Of the vectors FIRST to LAST of a thread: the mean first, then the distances from it.
 template <int FIRST, int LAST, typename Held> __device__ Moments moments_of(const Span& span, Held held) {
   float count = 0.f, mean = 0.f, squares = 0.f, values[VEC];
@@ -26,11 +35,7 @@ template <int FIRST, int LAST, typename Held> __device__ Moments moments_of(cons
     mean = count ? mean / count : 0.f;
   }
 #pragma unroll
-  for (int i = FIRST; i < LAST; ++i) {
-    span.read(i, held(i), mean, values);
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) squares += (values[j] - mean) * (values[j] - mean);
-  }
+  for (int i = FIRST; i < LAST; ++i) squares += squares_about(mean, span, i, held(i));
   return {count, mean, squares, 0.f};
 }
 
@@ -43,7 +48,7 @@ __device__ inline Moments over_row(const Place& at, Moments part) {
 // w and b of a vector, read when they are wanted: they stay in L1 and L2.
 __device__ inline void parameters(const Weight* from, const Span& span, int i, float (&values)[VEC]) {
   if (VECTORS && !SHIFTED) {
-    read_elements(from + span.first(i), values);
+    read_elements(span.at(from, i), values);
   } else {
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {

@@ -4,7 +4,7 @@
 
 #include "loss.cuh"
 
-extern __shared__ Chunk s_held[];
+extern __shared__ __align__(128) Chunk s_held[];
 
 // The first half of a thread's vectors is worked on while the second is on its way.
 constexpr int HALF = (ITEMS + 1) / 2;

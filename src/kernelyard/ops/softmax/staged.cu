@@ -4,7 +4,7 @@
 #include "online.cuh"
 #include "row.cuh"
 
-extern __shared__ Chunk s_held[];
+extern __shared__ __align__(128) Chunk s_held[];
 
 // The first half of a thread's vectors is worked on while the second is on its way.
 constexpr int HALF = (ITEMS + 1) / 2;
@@ -19,7 +19,7 @@ staged_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pit
   Chunk* s_x = s_held + at.thread;
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    if (span.touches(i)) s_x[i * THREADS].copy_async(gx + span.first(i));
+    if (span.touches(i)) s_x[i * THREADS].copy_async(span.at(gx, i));
     if (i == HALF - 1) Chunk::commit_copies();
   }
   Chunk::commit_copies();
@@ -43,7 +43,7 @@ staged_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pit
   }
 }
 
-// dy goes to registers where both would leave room for one CTA only (DY_IN_REGISTERS).
+// dy goes to registers where both would leave room for one CTA only (ONE_IN_REGISTERS).
 extern "C" __global__ void __launch_bounds__(THREADS)
 staged_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, Index length, Index) {
   const Place at;
@@ -58,11 +58,11 @@ staged_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, In
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (span.touches(i)) {
-      s_y[i * THREADS].copy_async(gy + span.first(i));
-      if (DY_IN_REGISTERS) {
-        r_dy[i].load(gdy + span.first(i));
+      s_y[i * THREADS].copy_async(span.at(gy, i));
+      if (ONE_IN_REGISTERS) {
+        r_dy[i].load(span.at(gdy, i));
       } else {
-        s_dy[i * THREADS].copy_async(gdy + span.first(i));
+        s_dy[i * THREADS].copy_async(span.at(gdy, i));
       }
     }
     if (i == HALF - 1) Chunk::commit_copies();
@@ -74,7 +74,7 @@ staged_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, In
   for (int i = 0; i < ITEMS; ++i) {
     if (i == 0) Chunk::wait_copies<1>();
     if (i == HALF) Chunk::wait_copies<0>();
-    span.read(i, DY_IN_REGISTERS ? r_dy[i] : s_dy[i * THREADS], 0.f, dy);
+    span.read(i, ONE_IN_REGISTERS ? r_dy[i] : s_dy[i * THREADS], 0.f, dy);
     span.read(i, s_y[i * THREADS], 0.f, y);
 #pragma unroll
     for (int j = 0; j < VEC; ++j) dot += dy[j] * y[j];
@@ -82,7 +82,7 @@ staged_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, In
   dot = at.total(dot);
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    const Chunk held_dy = DY_IN_REGISTERS ? r_dy[i] : s_dy[i * THREADS], held_y = s_y[i * THREADS];
+    const Chunk held_dy = ONE_IN_REGISTERS ? r_dy[i] : s_dy[i * THREADS], held_y = s_y[i * THREADS];
 #pragma unroll
     for (int j = 0; j < VEC; ++j) dy[j] = held_y[j] * (held_dy[j] - dot);
     span.write(i, gdx, dy);
