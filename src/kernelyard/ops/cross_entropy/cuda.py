@@ -91,38 +91,53 @@ class Builder:
         launcher = self.launcher("small", "small_forward", macros, plan.threads, cluster=cluster)
         return launcher.bind(1, 4, *self.sizes, int(self.mean))
 
-    def rows(self, plan: RowPlan, gradient: bool) -> Bound:
+    def rows(self, plan: RowPlan) -> Bound:
         """x, target, losses, kept, dx."""
-        scaled = self.mean and gradient
-        macros = (*plan.macros, ("GRADIENT", int(gradient)), ("SCALED", int(scaled)))
+        macros = (*plan.macros, ("SCALED", int(self.mean)))
         shared = plan.threads * plan.items * VECTOR if isinstance(plan, StagedPlan) else 0
         name, block = f"{plan.source}_forward", plan.block
         sizes = {"cluster": plan.cluster, "shared_bytes": shared}
-        launcher = self.launcher(plan.source, name, macros, block, overlapping=scaled, **sizes)
+        launcher = self.launcher(plan.source, name, macros, block, overlapping=self.mean, **sizes)
         return launcher.bind(plan.grid(self.view.rows), 5, *self.sizes)
 
-    def stream(self, plan: StreamPlan) -> tuple[Bound, Bound | None]:
-        """Of both: x, target, losses, kept, parts."""
-        sizes = (*self.sizes, plan.chunks, plan.tiles)
-        main = self.launcher("stream", "stream_forward", plan.macros, plan.threads)
-        bound = main.bind(self.view.rows * plan.chunks, 5, *sizes)
-        if plan.chunks == 1:
-            return bound, None
-        join = self.launcher("stream", "stream_join", plan.macros, plan.threads, overlapping=True)
-        return bound, join.bind(-(-self.view.rows * 32 // plan.threads), 5, *sizes)
+    def stream(self, plan: StreamPlan) -> Bound:
+        """x, target, losses (or the CTAs' sums), kept, parts."""
+        macros = (*plan.macros, ("LOOP", int(plan.loops)), ("EXACT", int(plan.exact(self.view))))
+        launcher = self.launcher("stream", "stream_forward", macros, plan.threads * plan.rows)
+        return launcher.bind(plan.grid(self.view.rows), 5, *self.sizes, plan.chunks, plan.tiles)
+
+    def join(self, plan: StreamPlan) -> Bound:
+        """x, target, loss, kept, parts."""
+        cluster = plans.LARGEST_CLUSTER if self.reduced and self.modern else 1
+        grid = 1 if self.reduced else -(-self.view.rows // 32)
+        join = self.totals("totals_join", True, cluster)
+        return join.bind(grid, 5, *self.sizes, plan.chunks, int(self.mean))
+
+    def sums(self, count: int) -> Bound:
+        """CTAs' sums, loss, kept."""
+        launcher = self.totals("totals_sums", True, 1, plans.sum_threads(count))
+        return launcher.bind(1, 3, self.view.rows, int(self.mean), count)
 
     def scale(self) -> Bound:
         """target, kept."""
-        return self.totals("totals_scale", False).bind(1, 2, self.view.rows, int(self.mean), self.call.ignore_index)
+        launcher = self.totals("totals_scale", False, plans.totals_cluster(self.call.device, self.view.rows))
+        return launcher.bind(1, 2, self.view.rows, int(self.mean), self.call.ignore_index)
 
     def total(self) -> Bound:
         """losses, loss, kept."""
-        return self.totals("totals_loss", True).bind(1, 3, self.view.rows, int(self.mean))
+        launcher = self.totals("totals_loss", True, plans.totals_cluster(self.call.device, self.view.rows, 16384))
+        return launcher.bind(1, 3, self.view.rows, int(self.mean))
 
-    def totals(self, kernel: str, overlapping: bool) -> Launcher:
-        cluster = plans.totals_cluster(self.call.device, self.view.rows)
-        macros = (("VEC", 1), ("SHIFTED", 0), ("THREADS", 1024), ("ROWS", 1), ("CLUSTER", cluster), ("OFFSET", "int"))
-        return self.launcher("totals", kernel, macros, 1024, cluster=cluster, overlapping=overlapping)
+    def totals(self, kernel: str, overlapping: bool, cluster: int, threads: int = plans.SUM_THREADS) -> Launcher:
+        macros = (
+            ("VEC", 1),
+            ("SHIFTED", 0),
+            ("THREADS", threads),
+            ("ROWS", 1),
+            ("CLUSTER", cluster),
+            ("OFFSET", "int"),
+        )
+        return self.launcher("totals", kernel, macros, threads, cluster=cluster, overlapping=overlapping)
 
     def gradient(self, made: bool) -> Bound:
         """Upstream gradient (0: it is 1), x, target, kept, dx; `made`: dx may be right already."""
@@ -185,66 +200,76 @@ def _prepare_forward(call: Call, targets: torch.Size, keep: bool, gradient: bool
         return run_small
 
     launch = _launches(builder, gradient)
-    total = None if none else builder.total()
 
     def run(input: torch.Tensor, target: torch.Tensor) -> Outputs:
         made = loss, kept, dx = outputs()
-        losses = loss if none else torch.empty(rows, dtype=torch.float32, device=device)
         data, target = input.contiguous() if copied else input, target.contiguous()
-        at = (data.data_ptr(), target.data_ptr(), losses.data_ptr(), _address(kept), _address(dx))
-        launch(*at)
-        if total is not None:
-            total(at[2], loss.data_ptr(), at[3])
+        launch(data.data_ptr(), target.data_ptr(), loss.data_ptr(), _address(kept), _address(dx))
         return made
 
     return run
 
 
-def _launches(builder: Builder, gradient: bool) -> Callable[[int, int, int, int, int], None]:
-    """What launches the kernels that leave each row's loss, given the addresses of x, target, losses, kept and dx."""
+Launches = Callable[[int, int, int, int, int], None]
+"""Takes the addresses of x, target, loss, kept and dx."""
+
+
+def _launches(builder: Builder, gradient: bool) -> Launches:
+    """What launches all kernels of a forward pass."""
     call, view, size = builder.call, builder.view, builder.size
-    if gradient and (plan := plans.with_gradient(call.device, size, view, builder.fit_beside())):
-        main = builder.rows(plan, True)
-        if not builder.mean:
-            return main
-        scale = builder.scale()
-
-        def after_scale(x: int, target: int, losses: int, kept: int, dx: int) -> None:
-            scale(target, kept)
-            main(x, target, losses, kept, dx)
-
-        return after_scale
-
-    alone = plans.loss_alone(call.device, size, view, plans.fit_alone(size, view, builder.start))
-    if isinstance(alone, RowPlan):
-        losses_only: Callable[[int, int, int, int, int], None] = builder.rows(alone, False)
-    else:
-        losses_only = _stream(builder, alone)
     if not gradient:
-        return losses_only
+        return _loss_alone(builder)
+    plan = plans.with_gradient(call.device, size, view, builder.fit_beside())
+    if plan is not None:
+        return _one_pass(builder, plan)
     # Rows that no cluster holds are read again for the gradient.
-    scale, again = builder.scale(), builder.gradient(False)
+    alone, again = _loss_alone(builder), builder.gradient(False)
 
-    def twice(x: int, target: int, losses: int, kept: int, dx: int) -> None:
-        scale(target, kept)
-        losses_only(x, target, losses, kept, dx)
+    def twice(x: int, target: int, loss: int, kept: int, dx: int) -> None:
+        alone(x, target, loss, kept, dx)
         again(0, x, target, kept, dx)
 
     return twice
 
 
-def _stream(builder: Builder, plan: StreamPlan) -> Callable[[int, int, int, int, int], None]:
-    main, join = builder.stream(plan)
-    if join is None:
+def _one_pass(builder: Builder, plan: RowPlan) -> Launches:
+    main, total, rows, device = builder.rows(plan), builder.total(), builder.view.rows, builder.call.device
+    scale = builder.scale() if builder.mean else None
+
+    def run(x: int, target: int, loss: int, kept: int, dx: int) -> None:
+        losses = torch.empty(rows, dtype=torch.float32, device=device)
+        if scale is not None:
+            scale(target, kept)
+        main(x, target, losses.data_ptr(), kept, dx)
+        total(losses.data_ptr(), loss, kept)
+
+    return run
+
+
+def _loss_alone(builder: Builder) -> Launches:
+    view, device = builder.view, builder.call.device
+    plan = plans.loss_alone(device, builder.size, view, plans.fit_alone(builder.size, view, builder.start))
+    main = builder.stream(plan)
+    if plan.chunks > 1:
+        join, floats = builder.join(plan), 4 * view.rows * plan.chunks
+
+        def joined(x: int, target: int, loss: int, kept: int, _: int) -> None:
+            parts = torch.empty(floats, dtype=torch.float32, device=device)
+            main(x, target, 0, kept, parts.data_ptr())
+            join(x, target, loss, kept, parts.data_ptr())
+
+        return joined
+    if not builder.reduced:
         return main
-    floats, device = 4 * builder.view.rows * plan.chunks, builder.call.device
+    count = plan.grid(view.rows)
+    total = builder.sums(count)
 
-    def joined(x: int, target: int, losses: int, kept: int, _: int) -> None:
-        parts = torch.empty(floats, dtype=torch.float32, device=device)
-        main(x, target, losses, kept, parts.data_ptr())
-        join(x, target, losses, kept, parts.data_ptr())
+    def summed(x: int, target: int, loss: int, kept: int, _: int) -> None:
+        sums = torch.empty(2 * count, dtype=torch.float32, device=device)
+        main(x, target, sums.data_ptr(), kept, 0)
+        total(sums.data_ptr(), loss, kept)
 
-    return joined
+    return summed
 
 
 def _prepare_nothing(call: Call, outputs: Callable[[], Outputs]) -> Callable[..., Outputs]:

@@ -41,6 +41,12 @@ struct Aim {
 constexpr float IGNORED = -0.f;
 __device__ inline bool is_ignored(float loss) { return __float_as_uint(loss) == 0x80000000u; }
 
+// What a CTA found of a row that it shares with others: (maximum, sum of exponentials), and the sum of x - pivot.
+struct Part {
+  float2 pair;
+  float over, unused;
+};
+
 struct Options {
   float smoothing, z;
   __device__ Options(Index smoothing, Index z)

@@ -1,4 +1,4 @@
-// Cross entropy of rows held in registers: the loss and, with GRADIENT, the gradient for an upstream gradient of 1.
+// Cross entropy with its gradient, for an upstream gradient of 1, of rows held in registers.
 // Each logit is read once and its exponential taken once.
 
 #include "loss.cuh"
@@ -42,9 +42,9 @@ rows_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept
   if (SMOOTH) over = at.total(over);
   if (at.thread == 0 && row < rows) {
     gloss[row] = narrow<Loss>(loss_of(aim, part, logit, over, length, how));
-    if (gkept) gkept[row] = part;
+    gkept[row] = part;
   }
-  if (!GRADIENT || row >= rows) return;
+  if (row >= rows) return;
   Gradient gradient(aim, part, scale, length, how);
   gradient.factor *= exp_below(mine, finite(part.x));
   gdx += row * length;

@@ -1,95 +1,92 @@
-// The loss alone, of rows too long for registers: read once and forgotten, so any length will do. A row is one CTA's, or
-// shared out over `chunks` CTAs that meet through device memory, where rows are few.
+// The loss alone, of rows that are read once and forgotten, so any length will do. ROWS rows are one CTA's, which leaves
+// their sum; or a row is shared out over `chunks` CTAs that meet through device memory, where rows are few.
 
 #include "loss.cuh"
+#include "vectors.cuh"
 
-struct Part {
-  float2 pair;
-  float over, unused;
-};
-
-// Takes this thread's vectors of one tile; where it is WHOLE, nothing of it lies outside the row.
-template <bool WHOLE>
-__device__ void take_tile(const Scalar* gx, const Span& span, float pivot, float2& part, float& over) {
-  Chunk r_x[ITEMS];
+// This thread's vectors of one tile; where it is WHOLE, nothing of it lies outside the row.
+template <bool WHOLE> __device__ void load_tile(const Scalar* gx, const Span& span, Chunk (&r_x)[ITEMS]) {
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (WHOLE || span.touches(i)) r_x[i].load(gx + span.first(i));
   }
-  float values[ITEMS * VEC];
+}
+template <bool WHOLE>
+__device__ void take_tile(Chunk (&r_x)[ITEMS], const Span& span, float pivot, float2& part, float& over) {
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    float(&own)[VEC] = *reinterpret_cast<float(*)[VEC]>(values + i * VEC);
-    if (!WHOLE) {
-      span.read(i, r_x[i], -INF, own);
-      if (SMOOTH) add_over(over, span, i, own, pivot);
-      continue;
-    }
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-      own[j] = r_x[i][j];
-      if (SMOOTH) over += own[j] - pivot;
-    }
+    if (!SMOOTH && (WHOLE || span.covers(i))) continue;
+    float values[VEC];
+    span.read(i, r_x[i], -INF, values);
+    if (SMOOTH) add_over(over, span, i, values, pivot);
+    if (!WHOLE) r_x[i].pack(values);
   }
-  take(part, values);
+  take_vectors(part, r_x);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS * ROWS)
 stream_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept, Part* gparts, Index rows,
                Index length, Index pitch, Index run, Index jump, Index ignored, Index smoothing, Index z, Index chunks,
                Index tiles) {
+  start_next();
   const Place at;
   const Options how(smoothing, z);
-  const Index row = blockIdx.x / unsigned(chunks), chunk = blockIdx.x % unsigned(chunks);
+  const Index row = Index(LOOP ? blockIdx.x / unsigned(chunks) : blockIdx.x) * ROWS + threadIdx.x / THREADS;
   const Aim aim(gtarget, row, rows, length, ignored);
   gx += start_of(row, rows, pitch, run, jump);
-  const float logit = SMOOTH || at.thread == 0 ? aim.logit(gx) : 0.f;
   float2 part = {-INF, 0.f};
   float over = 0.f;
-  start_next();
+#if LOOP
+  const Index chunk = blockIdx.x % unsigned(chunks);
+  const float logit = SMOOTH || at.thread == 0 ? aim.logit(gx) : 0.f;
 #pragma unroll 1
   for (Index tile = chunk * tiles; tile < (chunk + 1) * tiles; ++tile) {
     const Span span(gx, tile * ITEMS * THREADS + at.thread, THREADS, aim.counts ? length : 0);
     const Offset begin = span.first(0) - at.thread * VEC;
+    Chunk r_x[ITEMS];
     if (begin >= 0 && begin + ITEMS * THREADS * VEC <= span.n) {
-      take_tile<true>(gx, span, pivot_of(logit), part, over);
+      load_tile<true>(gx, span, r_x);
+      take_tile<true>(r_x, span, pivot_of(logit), part, over);
     } else {
-      take_tile<false>(gx, span, pivot_of(logit), part, over);
+      load_tile<false>(gx, span, r_x);
+      take_tile<false>(r_x, span, pivot_of(logit), part, over);
     }
   }
+#else
+  const Span span(gx, at.thread, THREADS, aim.counts ? length : 0);
+  Chunk r_x[ITEMS];
+  load_tile<false>(gx, span, r_x);
+  // After its row, so that memory sees rows in their order.
+  const float logit = SMOOTH || at.thread == 0 ? aim.logit(gx) : 0.f;
+  if (!EXACT || aim.counts) take_tile<EXACT>(r_x, span, pivot_of(logit), part, over);
+#endif
   part = over_row(at, part);
   if (SMOOTH) over = at.total(over);
-  if (at.thread != 0) return;
+  const bool mine = at.thread == 0 && row < rows;
+#if LOOP
   if (chunks > 1) {
-    gparts[blockIdx.x] = {part, over, 0.f};
-  } else {
-    gloss[row] = narrow<Loss>(loss_of(aim, part, logit, over, length, how));
-    if (gkept) gkept[row] = part;
+    if (mine) gparts[row * chunks + chunk] = {part, over, 0.f};
+    return;
   }
-}
-
-// One warp to a row, which was read in chunks.
-extern "C" __global__ void __launch_bounds__(THREADS)
-stream_join(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept, const Part* gparts, Index rows,
-            Index length, Index pitch, Index run, Index jump, Index ignored, Index smoothing, Index z, Index chunks,
-            Index) {
-  wait_for_previous();
-  const Options how(smoothing, z);
-  const int lane = threadIdx.x % WARP;
-  const Index row = Index(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
-  if (row >= rows) return;
-  const Aim aim(gtarget, row, rows, length, ignored);
-  float2 part = {-INF, 0.f};
-  float over = 0.f;
-  for (Index p = lane; p < chunks; p += WARP) {
-    const Part& other = gparts[row * chunks + p];
-    part = combine(part, other.pair);
-    over += other.over;
+#endif
+  const float loss = mine ? loss_of(aim, part, logit, over, length, how) : IGNORED;
+  if (mine && gkept) gkept[row] = part;
+  if (!REDUCED) {
+    if (mine) gloss[row] = narrow<Loss>(loss);
+    return;
   }
-  part = combine_over<WARP>(part);
-  over = sum_over<WARP>(over);
-  if (lane != 0) return;
-  const float logit = aim.logit(gx + start_of(row, rows, pitch, run, jump));
-  gloss[row] = narrow<Loss>(loss_of(aim, part, logit, over, length, how));
-  if (gkept) gkept[row] = part;
+  __shared__ float s_losses[ROWS];
+  float2 sum = {loss, float(!is_ignored(loss))};
+  if (ROWS > 1) {
+    if (at.thread == 0) s_losses[threadIdx.x / THREADS] = loss;
+    __syncthreads();
+    if (threadIdx.x >= WARP) return;
+    sum = {0.f, 0.f};
+    for (int i = threadIdx.x; i < ROWS; i += WARP) {
+      sum.x += s_losses[i];
+      sum.y += !is_ignored(s_losses[i]);
+    }
+    sum = {sum_over<WARP>(sum.x), sum_over<WARP>(sum.y)};
+  }
+  if (threadIdx.x == 0) reinterpret_cast<float2*>(gloss)[blockIdx.x] = sum;
 }
