@@ -59,8 +59,13 @@ def _formula(
     return y, mean.flatten() if where["centred"] else mean.new_empty(0), rstd.flatten()
 
 
-def _compare(names: str, got: tuple[Any, ...], exact: tuple[Any, ...], honest: tuple[Any, ...]) -> None:
+def _compare(
+    names: str, got: tuple[Any, ...], exact: tuple[Any, ...], honest: tuple[Any, ...], *, chance: float
+) -> None:
     """No further from float64 than 8 times the same formula in float32, or than 2 roundings of the dtype.
+
+    `chance` is what a mean in float32 is typically off by in any order of summation, where that is more than eager was
+    off: of two rows of 262144, eager's worst is between 6e-12 and 5e-10, and 9 draws of 2000 had ours beyond 8 times it.
 
     The parts of a row have means of their own, each rounded in proportion to its size: distances from them are off by
     as much, and so is rstd where the mean is far from zero.
@@ -74,9 +79,16 @@ def _compare(names: str, got: tuple[Any, ...], exact: tuple[Any, ...], honest: t
         rounding = 2 * ROUNDING[str(mine.dtype)] * right.abs()
         if name == "rstd":
             rounding = rounding * (1 + far * right.abs())
-        allowed = 8 * (eager.double() - right).abs().max() + rounding
+        ruler = (eager.double() - right).abs().max().clamp(min=chance if name == "mean" else 0.0)
+        allowed = 8 * ruler + rounding
         excess = ((mine.double() - right).abs() - allowed).max().item()
         assert excess <= 0, f"{name} is off by {excess} more than allowed"
+
+
+def _chance(x: torch.Tensor, *, count: int, dim: int, **_: Any) -> float:
+    """Sums of k elements grow with their root and are rounded in proportion: a mean of n is off by this, whatever k."""
+    length = x.shape[slice(*span(x, count, dim))].numel()
+    return ROUNDING["torch.float32"] * float(x.double().std(correction=0)) / max(length, 1) ** 0.5 if x.numel() else 0.0
 
 
 def _parameters(x: torch.Tensor, dtype: torch.dtype, count: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,7 +104,7 @@ def _prove(
     assert torch.equal(x, before)
     exact = _formula(x.double(), weight, bias, 1e-5, offset, **where)
     honest = _formula(x.float(), weight, bias, 1e-5, offset, **where)
-    _compare("y mean rstd", got, exact, honest)
+    _compare("y mean rstd", got, exact, honest, chance=_chance(x, **where))
     again = norms.normalise(x, weight, bias, eps=1e-5, offset=offset, casting=casting, **where)
     assert all(torch.equal(first, second) for first, second in zip(got, again, strict=True))
 
@@ -167,7 +179,7 @@ def test_add_normalise(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     assert torch.equal(total, x + residual)
     exact = _formula(total.double(), weight, None, 1e-6, 0.5, **where)
     honest = _formula(total.float(), weight, None, 1e-6, 0.5, **where)
-    _compare("y mean rstd", (y, rstd.new_empty(0), rstd), exact, honest)
+    _compare("y mean rstd", (y, rstd.new_empty(0), rstd), exact, honest, chance=0.0)
     strided = torch.randn(shape[1], shape[0], device="cuda").to(dtype).t()
     _, total, _ = norms.add_normalise(strided, residual, weight, eps=1e-6, offset=0.5, casting="gemma")
     assert torch.equal(total, strided + residual)
