@@ -65,7 +65,8 @@ def _compare(
     """No further from float64 than 8 times the same formula in float32, or than 2 roundings of the dtype.
 
     `chance` is what a mean in float32 is typically off by in any order of summation, where that is more than eager was
-    off: of two rows of 262144, eager's worst is between 6e-12 and 5e-10, and 9 draws of 2000 had ours beyond 8 times it.
+    off: of two rows of 262144, eager's worst is between 6e-12 and 5e-10, and in 9 draws of 2000 ours was beyond 8
+    times it.
 
     The parts of a row have means of their own, each rounded in proportion to its size: distances from them are off by
     as much, and so is rstd where the mean is far from zero.
