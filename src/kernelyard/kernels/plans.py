@@ -47,6 +47,8 @@ class Limits:
     them at once: 90 % at 65536 elements of 16 bits and 80 % at 262144, where shared memory reaches 99."""
     line: int = 256
     """Most bytes side by side in a CTA along columns."""
+    chip_full: tuple[int, int] = (512, 4)
+    """Threads, and tiles in registers, of a CTA whose share of a row over the chip fills more than half of its ring."""
 
 
 LARGEST_CLUSTER = 16
@@ -121,19 +123,31 @@ class ChipPlan:
     share: int
     ring: int
     flight: int
+    tail: int
     cluster = 1
     source = "chip"
     kernels = ("chip",)
 
     @property
+    def tiles(self) -> int:
+        """Of a CTA's share."""
+        return -(-self.share // (self.items * self.threads))
+
+    @property
     def macros(self) -> Defines:
-        row = RowPlan(self.fit, self.threads, 1, self.items).macros
-        wide = tuple((name, "Index" if name == "OFFSET" else value) for name, value in row)
-        return (*wide, ("INPUTS", self.inputs), ("RING", self.ring), ("FLIGHT", self.flight), ("CTAS", self.ctas))
+        return (
+            *RowPlan(self.fit, self.threads, 1, self.items).macros,
+            ("INPUTS", self.inputs),
+            ("RING", self.ring),
+            ("FLIGHT", self.flight),
+            ("TAIL", self.tail),
+            ("TILES", self.tiles),
+            ("CTAS", self.ctas),
+        )
 
     @property
     def block(self) -> int:
-        return self.threads + 64
+        return self.threads + 128
 
     def shared_bytes(self, limits: Limits) -> int:
         return self.ring * limits.inputs * self.items * self.threads * VECTOR
@@ -268,25 +282,30 @@ def _staged(stage: Stage, vectors: int, fit: Fit) -> StagedPlan:
     return StagedPlan(fit, stage.threads, 1, items, cluster, stage.one_in_registers)
 
 
-_CHIP_THREADS, _CHIP_ITEMS = 512, 2
-_CHIP_OWN = 4 << 10
+_CHIP_TILE = 1024
+"""Vectors of a tile, over all inputs."""
+_CHIP_OWN = 6 << 10
 """Bytes of shared memory that a kernel takes beside the ring."""
 
 
 def _chip(limits: Limits, device: torch.device, vectors: int, fit: Fit) -> ChipPlan | None:
     """One CTA to an SM, with all of its shared memory as the ring; None for a row that is too long for it."""
     chip = torch.cuda.get_device_properties(device)
-    ctas, items = chip.multi_processor_count, max(1, _CHIP_ITEMS // limits.inputs)
-    tile = _CHIP_THREADS * items * VECTOR * limits.inputs
-    ring = (chip.shared_memory_per_block_optin - _CHIP_OWN) // tile  # type: ignore[attr-defined]
+    ctas = chip.multi_processor_count
+    ring = (chip.shared_memory_per_block_optin - _CHIP_OWN) // (_CHIP_TILE * VECTOR)  # type: ignore[attr-defined]
     share = -(-vectors // ctas)
-    tiles = -(-share // (_CHIP_THREADS * items))
-    # What a row leaves of the ring hides the time until its total is known; a quarter of that is on its way. 4 million
-    # elements want 32 KiB of it (81 % for bf16, with 64 KiB 77), rows of 2 MiB rather 64 (93 % for fp32, with 32 89).
-    flight = max(2, (ring - tiles) // 4)
-    if tiles >= ring - flight:
+    # A row that fills more than half of the ring leaves too little of it to hide the time until its total is known:
+    # softmax of 4 million fp32 elements 79 %, with a tail of 4 tiles in registers 90, of 6 83.
+    full = 2 * share * limits.inputs > ring * _CHIP_TILE
+    threads, tail = limits.chip_full if full else (512, 0)
+    items = _CHIP_TILE // limits.inputs // threads
+    tiles = -(-share // (items * threads))
+    # A third of what is left is on its way: 4 million elements of 16 bits want 48 KiB of it (89 %, with 32 KiB 88),
+    # rows of 2 MiB rather 64 (93 % for fp32, with 32 89).
+    flight = max(2, (ring - tiles) // 3)
+    if tiles >= ring - flight + tail:
         return None
-    return ChipPlan(fit, limits.inputs, _CHIP_THREADS, items, ctas, share, ring, flight)
+    return ChipPlan(fit, limits.inputs, threads, items, ctas, share, ring, flight, tail)
 
 
 @cache

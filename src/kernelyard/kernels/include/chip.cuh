@@ -2,19 +2,22 @@
 // meet through device memory.
 //
 // A CTA walks its shares of all rows as one stream of tiles, ITEMS * THREADS vectors of each of INPUTS tensors, through
-// a ring of RING tiles in shared memory. A step asks for the tile FLIGHT ahead, takes one tile into its row's part, and
-// writes the tile LEAD behind, whose place the asked one then has. A share must be shorter than LEAD tiles: its part is
-// then handed out before any of it is written, and what is left of LEAD hides the time until the row's total is known.
-// Two warps beside the THREADS do nothing but send this CTA's parts and gather all CTAs' ones: a round trip takes 2 us
-// and more, for which the others would stand still.
+// a ring of RING tiles in shared memory, the last TAIL of which are then held in registers: a row that fills more than
+// half of the ring leaves too little of it otherwise. A step asks for the tile FLIGHT ahead, takes one tile into its
+// row's part, and writes the tile LEAD behind. A share, TILES tiles, must be shorter than LEAD: its part is then handed
+// out before any of it is written, and what is left of LEAD hides the time until the row's total is known.
+// Two warps beside the THREADS do nothing but send this CTA's parts and gather all CTAs' ones: a round trip takes 2 to
+// 4 us, for which the others would stand still.
 #pragma once
 
 #include "row.cuh"
 
 extern __shared__ __align__(128) Chunk s_ring[];
-constexpr int LEAD = RING - FLIGHT, TILE = ITEMS * THREADS;
+constexpr int LEAD = RING - FLIGHT + TAIL, TILE = ITEMS * THREADS;
 // Rows between the first that is not yet written and the last that is asked for, at most.
 constexpr int DEPTH = LEAD + 2;
+// Registers come in shares of four warps, so that two helpers cost as much as four.
+constexpr int HELPERS = 4, BLOCK = THREADS + HELPERS * WARP;
 
 // Two floats in one word, which one store makes visible; zero, in which no pair is sent, is a word not yet written.
 using Word = unsigned long long;
@@ -25,13 +28,25 @@ __device__ inline void send(Word* to, float2 pair) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
 }
 
-__device__ inline bool receive(const Word* from, float2& pair) {
-  Word word;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+// Whether a word is there; all words of a part.
+__device__ inline bool open_word(Word word, float2& pair) {
   const bool sent = word != 0;
   word = ~word;
   pair = {__uint_as_float(unsigned(word)), __uint_as_float(unsigned(word >> 32))};
   return sent;
+}
+__device__ inline bool receive(const Word* from, float2& part) {
+  Word word;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+  return open_word(word, part);
+}
+template <typename Part> __device__ bool receive(const Word* from, Part& part) {
+  static_assert(sizeof(Part) == 2 * sizeof(Word));
+  Word first, second;
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(from) : "memory");
+  float2* pairs = reinterpret_cast<float2*>(&part);
+  const bool sent = open_word(first, pairs[0]);
+  return open_word(second, pairs[1]) && sent;
 }
 
 // A barrier in shared memory: `count` arrivals end a phase; who waits names the parity of the phase.
@@ -65,8 +80,8 @@ struct Cursor {
   Index row = 0;
   int tile = 0, slot = 0;
 
-  __device__ void advance(int tiles) {
-    if (++tile == tiles) tile = 0, ++row;
+  __device__ void advance() {
+    if (++tile == TILES) tile = 0, ++row;
     if (++slot == RING) slot = 0;
   }
   // This thread's vectors of the first input; those of the next lie TILE vectors on.
@@ -86,7 +101,8 @@ template <typename Work> struct Chip {
   static constexpr int WORDS = sizeof(Part) / sizeof(Word);
   Board<Part>& s_board;
   Word* parts;
-  Index rows, length, share;
+  Index rows;
+  Offset length, share;
   int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 
   __device__ Word* words(Index row, int cta) const { return parts + (row * CTAS + cta) * WORDS; }
@@ -94,7 +110,7 @@ template <typename Work> struct Chip {
   // This thread's vectors of a tile; nothing beyond the share.
   __device__ Span span(const Scalar* row, int tile) const {
     Span span(row, blockIdx.x * share + tile * TILE + threadIdx.x, THREADS, length);
-    const Offset end = span.start + ((share - tile * TILE) - Offset(threadIdx.x)) * VEC;
+    const Offset end = span.start + (share - tile * TILE - Offset(threadIdx.x)) * VEC;
     if (end < span.n) span.n = end;
     return span;
   }
@@ -120,27 +136,24 @@ template <typename Work> struct Chip {
       if (lane < WORDS) send(words(row, blockIdx.x) + lane, pairs[lane]);
     }
   }
-  // In the same order everywhere. Asks only when this CTA's own part is there, and not all the time: the words lie in a
-  // few lines, and 132 warps that wait for them would slow down the part of L2 that has them. A grid of which a part
-  // never comes traps after some seconds.
+  // In the same order everywhere. Asks only when this CTA's own part is there, only for what has not come, and not all
+  // the time: the words lie in a few lines, and 132 warps that wait for them slow down the part of L2 that has them. A
+  // grid of which a part never comes traps after some seconds.
   __device__ void gather_all() const {
     constexpr int EACH = (CTAS + WARP - 1) / WARP;
     for (Index row = 0; row < rows; ++row) {
       Part others[EACH];
+      unsigned missing = 0;
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) missing |= unsigned(i * WARP + lane < CTAS) << i;
       barrier_wait(s_board.left + row % DEPTH, row / DEPTH % 2);
       for (int turn = 0;; ++turn) {
-        bool all = true;
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
-          const int cta = i * WARP + lane;
-          float2* pairs = reinterpret_cast<float2*>(others + i);
-#pragma unroll
-          for (int word = 0; word < WORDS; ++word) {
-            if (cta < CTAS) all &= receive(words(row, cta) + word, pairs[word]);
-          }
+          if (missing >> i & 1 && receive(words(row, i * WARP + lane), others[i])) missing ^= 1u << i;
         }
-        if (__all_sync(0xffffffffu, all)) break;
-        if (turn) __nanosleep(200);
+        if (!__any_sync(0xffffffffu, missing)) break;
+        if (turn) __nanosleep(50);
         if (turn == 1 << 22) __trap();
       }
       Part part = How::nothing();
@@ -155,53 +168,139 @@ template <typename Work> struct Chip {
       }
     }
   }
+};
 
-  // `Work` asks for vectors of each input, takes them into a part, is told the row's total (`know`), and writes;
-  // `Work::How` says how parts add up.
-  __device__ void walk(Work work) const {
-    const int tiles = (share + TILE - 1) / TILE;
-    const Index steps = rows * tiles;
-    Cursor asked, taken, written;
-    const auto ask = [&](Index step) {
-      if (step < steps) work.ask(span(work.from(asked.row), asked.tile), asked.row, asked.held());
-      Chunk::commit_copies();
-      asked.advance(tiles);
-    };
-    for (int step = 0; step < FLIGHT; ++step) ask(step);
-    Part part = How::nothing();
-    for (Index step = 0; step < steps + LEAD; ++step) {
-      Chunk::wait_copies<FLIGHT - 1>();
-      if (step < steps) {
-        work.take(span(work.from(taken.row), taken.tile), taken.row, taken.held(), part);
-        if (taken.tile == tiles - 1) {
-          leave(taken.row, part);
-          part = How::nothing();
-        }
-        taken.advance(tiles);
-      }
-      if (step >= LEAD) {
-        if (written.tile == 0) work.know(written.row, total(written.row));
-        work.write(span(work.from(written.row), written.tile), written.row, written.held());
-        written.advance(tiles);
-      }
-      ask(step + FLIGHT);
+// Calls step<FIRST>, ..., step<END - 1>: what is held in registers is named by numbers that the compiler knows.
+template <int FIRST, int END, typename Steps> __device__ __forceinline__ void each(Steps& steps) {
+  if constexpr (FIRST < END) {
+    steps.template step<FIRST>();
+    each<FIRST + 1, END>(steps);
+  }
+}
+
+// A thread's walk. `Work` asks for vectors of each input, takes them into a part, is told the row's total (`know`), and
+// writes what `Work::Held` holds of a tile, with `Work::Parameters` that belong to the tile and are the same for all rows:
+// fetched a step's taking before they are wanted, or, if they are KEPT, once. `Work::How` says how parts add up.
+template <typename Work> struct Walk {
+  using How = typename Work::How;
+  using Parameters = typename Work::Parameters;
+  static constexpr bool KEPT = Parameters::KEPT;
+  // Steps after which tiles and places in registers are the same again.
+  static constexpr int SLOTS = TAIL ? TAIL : 1, UNROLL = !KEPT ? SLOTS : TILES % SLOTS ? TILES * SLOTS : TILES;
+
+  const Chip<Work>& chip;
+  Work& work;
+  Index steps, now = 0;
+  Cursor asked, taken, written;
+  typename Work::Part part = How::nothing();
+  typename Work::Held r_tail[SLOTS];
+  Parameters r_parameters[KEPT ? TILES : 1];
+
+  struct Keep {
+    Walk& walk;
+    template <int AT> __device__ __forceinline__ void step() {
+      walk.r_parameters[AT].keep(walk.work, walk.chip.span(walk.work.from(0), AT));
     }
+  };
+  struct Fill {
+    Walk& walk;
+    template <int AT> __device__ __forceinline__ void step() {
+      walk.take();
+      walk.r_tail[AT].hold(walk.asked.held());
+      walk.ask();
+    }
+  };
+
+  // The place of the tile to be asked for is that of the tile to be written, or moved to registers, before.
+  __device__ __forceinline__ void ask() {
+    if (now + FLIGHT < steps) work.ask(chip.span(work.from(asked.row), asked.tile), asked.row, asked.held());
+    Chunk::commit_copies();
+    asked.advance();
+    ++now;
+  }
+  __device__ __forceinline__ void take() {
+    Chunk::wait_copies<FLIGHT - 1>();
+    if (now >= steps) return;
+    typename Work::Part more = part;
+    work.take(chip.span(work.from(taken.row), taken.tile), taken.row, taken.held(), more);
+    part = more;
+    if (taken.tile == TILES - 1) {
+      chip.leave(taken.row, part);
+      part = How::nothing();
+    }
+    taken.advance();
+  }
+  template <int AT> __device__ __forceinline__ void step() {
+    if (UNROLL > (KEPT ? TILES : 1) && now >= steps + LEAD) return;
+    constexpr int PLACE = AT % SLOTS;
+    // By the cursor, though AT says as much: the addresses of all tiles at once would take registers.
+    const Span span = chip.span(work.from(written.row), written.tile);
+    Parameters parameters = r_parameters[KEPT ? AT % TILES : 0];
+    parameters.fetch(work, span);
+    take();
+    if (written.tile == 0) work.know(written.row, chip.total(written.row));
+    if (!TAIL) r_tail[0].hold(asked.held());
+    work.write(span, written.row, r_tail[PLACE], parameters);
+    if (TAIL) r_tail[PLACE].hold(asked.held());
+    written.advance();
+    ask();
+  }
+  __device__ __forceinline__ void run() {
+    now = -FLIGHT;
+#pragma unroll 1
+    while (now < 0) ask();
+    Keep keep{*this};
+    if constexpr (KEPT) each<0, TILES>(keep);
+#pragma unroll 1
+    while (now < LEAD - TAIL) take(), ask();
+    Fill fill{*this};
+    each<0, TAIL>(fill);
+#pragma unroll 1
+    while (now < steps + LEAD) each<0, UNROLL>(*this);
   }
 };
 
-template <typename Work> __device__ void over_chip(const Work& work, Word* parts, Index rows, Index length, Index share) {
+// Kept parameters want more registers than all warps have alike; the helpers do with fewer.
+template <int COUNT> __device__ void take_registers() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+template <int COUNT> __device__ void leave_registers() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+
+template <typename Work> __device__ void over_chip(Work& work, Word* parts, Index rows, Index length, Index share) {
+  constexpr bool KEPT = Work::Parameters::KEPT;
+  static_assert(!KEPT || THREADS == 256 || THREADS == 512);
   __shared__ Board<typename Work::Part> s_board;
-  const Chip<Work> chip{s_board, parts, rows, length, share};
+  const Chip<Work> chip{s_board, parts, rows, Offset(length), Offset(share)};
   if (threadIdx.x < DEPTH) {
     barrier_init(s_board.left + threadIdx.x, WARPS);
     barrier_init(s_board.known + threadIdx.x, 1);
   }
   __syncthreads();
   if (chip.warp < WARPS) {
-    chip.walk(work);
-  } else if (chip.warp == WARPS) {
-    chip.send_all();
-  } else {
-    chip.gather_all();
+    if constexpr (KEPT) take_registers<THREADS == 256 ? 232 : 104>();
+    Walk<Work> walk{chip, work, rows * TILES};
+    walk.run();
+    return;
   }
+  if constexpr (KEPT) leave_registers<40>();
+  if (chip.warp == WARPS) chip.send_all();
+  if (chip.warp == WARPS + 1) chip.gather_all();
+}
+
+// Read once and not wanted again, or wanted for every row: what L2 keeps last and first.
+__device__ inline Word policy_once() {
+  Word policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline Word policy_always() {
+  Word policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
 }

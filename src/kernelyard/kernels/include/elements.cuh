@@ -79,6 +79,11 @@ template <typename T, int COUNT> struct Vector {
     const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(&raw));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
   }
+  __device__ void copy_async(const T* from, unsigned long long policy) {
+    const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(&raw));
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(policy)
+                 : "memory");
+  }
   static __device__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
   // Waits until at most LATER groups, the last committed, are still on their way.
   template <int LATER> static __device__ void wait_copies() {

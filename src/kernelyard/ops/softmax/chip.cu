@@ -3,9 +3,30 @@
 #include "chip.cuh"
 #include "online.cuh"
 
+struct NoParameters {
+  static constexpr bool KEPT = false;
+  template <typename Work> __device__ __forceinline__ void keep(const Work&, const Span&) {}
+  template <typename Work> __device__ __forceinline__ void fetch(const Work&, const Span&) {}
+};
+
+// A thread's vectors of a tile of COUNT tensors.
+template <int COUNT> struct Tile {
+  Chunk of[COUNT][ITEMS];
+
+  __device__ __forceinline__ void hold(const Chunk* s_held) {
+#pragma unroll
+    for (int tensor = 0; tensor < COUNT; ++tensor) {
+#pragma unroll
+      for (int i = 0; i < ITEMS; ++i) of[tensor][i] = s_held[tensor * TILE + i * THREADS];
+    }
+  }
+};
+
 struct Forward {
   using How = Softmax;
   using Part = float2;
+  using Held = Tile<1>;
+  using Parameters = NoParameters;
   const Scalar* gx;
   Scalar* gy;
   Index length, pitch;
@@ -32,10 +53,10 @@ struct Forward {
     max = finite(total.x);
     scale = 1.f / total.y;
   }
-  __device__ void write(const Span& span, Index row, const Chunk* s_x) const {
+  __device__ __forceinline__ void write(const Span& span, Index row, const Held& held, const Parameters&) const {
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      const Chunk x = s_x[i * THREADS];
+      const Chunk& x = held.of[0][i];
       float values[VEC];
 #pragma unroll
       for (int j = 0; j < VEC; ++j) values[j] = exp_below(x[j], max) * scale;
@@ -47,6 +68,8 @@ struct Forward {
 struct Backward {
   using How = Sum;
   using Part = float2;
+  using Held = Tile<2>;
+  using Parameters = NoParameters;
   const Scalar *gdy, *gy;
   Scalar* gdx;
   Index length;
@@ -72,10 +95,10 @@ struct Backward {
     }
   }
   __device__ void know(Index, float2 total) { dot = total.x; }
-  __device__ void write(const Span& span, Index row, const Chunk* s_held) const {
+  __device__ __forceinline__ void write(const Span& span, Index row, const Held& held, const Parameters&) const {
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      const Chunk dy = s_held[i * THREADS], y = s_held[TILE + i * THREADS];
+      const Chunk &dy = held.of[0][i], &y = held.of[1][i];
       float values[VEC];
 #pragma unroll
       for (int j = 0; j < VEC; ++j) values[j] = y[j] * (dy[j] - dot);
@@ -84,13 +107,15 @@ struct Backward {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS + 2 * WARP)
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 chip_forward(const Scalar* gx, Scalar* gy, Word* g_parts, Index rows, Index length, Index pitch, Index share) {
-  over_chip(Forward{gx, gy, length, pitch}, g_parts, rows, length, share);
+  Forward work{gx, gy, length, pitch};
+  over_chip(work, g_parts, rows, length, share);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS + 2 * WARP)
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 chip_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Word* g_parts, Index rows, Index length, Index,
               Index share) {
-  over_chip(Backward{gdy, gy, gdx, length}, g_parts, rows, length, share);
+  Backward work{gdy, gy, gdx, length};
+  over_chip(work, g_parts, rows, length, share);
 }
