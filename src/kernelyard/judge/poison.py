@@ -13,13 +13,15 @@ from torch._C._dynamo import guards
 def poisoned_empty() -> Iterator[None]:
     """Inside, torch.empty, empty_like, empty_strided and Tensor.new_empty return NaN (or the largest integer).
 
-    So does what Inductor's code allocates with.
+    So does what Inductor's code allocates with. Outside, what was bound inside allocates as ever: code that is compiled
+    or prepared during a proof keeps the function it found, and would be timed with a pass of NaN for each result.
     """
+    inside = True
 
     def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def make_poisoned(*args: Any, **kwargs: Any) -> torch.Tensor:
             made = make(*args, **kwargs)
-            if made.is_meta or torch.compiler.is_compiling():
+            if made.is_meta or torch.compiler.is_compiling() or not inside:
                 return made
             if made.is_floating_point() or made.is_complex():
                 return made.fill_(float("nan"))
@@ -34,4 +36,7 @@ def poisoned_empty() -> Iterator[None]:
         patch.object(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty)),
         patch.object(guards, "_empty_strided_cuda", poisoned(guards._empty_strided_cuda)),  # type: ignore[attr-defined]
     ):
-        yield
+        try:
+            yield
+        finally:
+            inside = False
