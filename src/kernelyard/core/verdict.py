@@ -251,7 +251,7 @@ class Verdict(Record):
     """What was done about the flags."""
     flags: tuple[Flag, ...] = ()
     evidence: LaunchEvidence | None = None
-    """Which kernels ran; null on a CPU."""
+    """Which kernels ran; null on a CPU, and where the profiler saw nothing."""
     sandbox: SandboxRecord
     environment: Environment
 
