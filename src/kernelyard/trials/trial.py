@@ -27,7 +27,7 @@ HOSTILE_DEADLINES = Deadlines(load=20, check=15, time=60)
 HONEST_DEADLINES = Deadlines(load=180, check=120, time=120)
 # Four rounds leave three ratios, enough for an interval and for cheats that wait; in four calls a round one call can do
 # the work of the others.
-PLAN = Plan(rounds=4, most_rounds=4, calls=4, seconds=20, outside_repeats=2)
+PLAN = Plan(rounds=4, most_rounds=4, calls=4, seconds=20, outside_repeats=5)
 # With three ratios the interval is wide; beyond this a difference is no noise.
 NOISE = 0.25
 
@@ -119,7 +119,7 @@ def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
         seconds=time.monotonic() - begin,
         speedup=verdict.speedup if verdict else None,
         success=success,
-        open=sample.open,
+        open=sample.open or (sample.loaded if success else ""),
     )
 
 
