@@ -62,8 +62,8 @@ class Sample:
     """Over ten seconds."""
     open: str = ""
     """Why today's judge lets it through, where it does."""
-    loaded: str = ""
-    """Why a loaded machine may let it through, where a quiet one does not."""
+    sometimes: str = ""
+    """Why today's judge lets it through in some runs and not in others."""
 
     @property
     def name(self) -> str:
@@ -81,7 +81,7 @@ def read_sample(path: Path) -> Sample:
     missing = {"expect", "class"} - lines.keys()
     if missing:
         raise UsageError(f"{path}: its docstring has no line {' and no line '.join(sorted(missing))}; expected both")
-    known = {"expect", "class", "catalogue", "device", "problem", "needs", "policy", "speed", "slow", "open", "loaded"}
+    known = {"expect", "class", "catalogue", "device", "problem", "needs", "policy", "speed", "slow", "open", "sometimes"}
     if strange := lines.keys() - known:
         raise unknown(f"line in {path}", min(strange), known)
     folder = path.parent / "problems" if (path.parent / "problems").is_dir() else path.parent.parent / "problems"
@@ -100,7 +100,7 @@ def read_sample(path: Path) -> Sample:
         same_speed=_one_of("speed", lines.get("speed", ""), ("", "same"), path) == "same",
         slow=_one_of("slow", lines.get("slow", "no"), ("yes", "no"), path) == "yes",
         open=lines.get("open", ""),
-        loaded=lines.get("loaded", ""),
+        sometimes=lines.get("sometimes", ""),
     )
 
 

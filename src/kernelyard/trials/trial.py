@@ -119,7 +119,7 @@ def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
         seconds=time.monotonic() - begin,
         speedup=verdict.speedup if verdict else None,
         success=success,
-        open=sample.open or (sample.loaded if success else ""),
+        open=sample.open or (sample.sometimes if success else ""),
     )
 
 
