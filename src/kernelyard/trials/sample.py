@@ -34,6 +34,10 @@ class Kind(str, Enum):
     HONEST = "honest"
 
 
+_LINES = {
+    *("expect", "class", "catalogue", "device", "problem", "needs"),
+    *("policy", "speed", "slow", "open", "sometimes"),
+}
 _STATUSES, _KINDS, _POLICIES = ([member.value for member in kind] for kind in (Status, Kind, Policy))
 
 
@@ -81,7 +85,19 @@ def read_sample(path: Path) -> Sample:
     missing = {"expect", "class"} - lines.keys()
     if missing:
         raise UsageError(f"{path}: its docstring has no line {' and no line '.join(sorted(missing))}; expected both")
-    known = {"expect", "class", "catalogue", "device", "problem", "needs", "policy", "speed", "slow", "open", "sometimes"}
+    known = {
+        "expect",
+        "class",
+        "catalogue",
+        "device",
+        "problem",
+        "needs",
+        "policy",
+        "speed",
+        "slow",
+        "open",
+        "sometimes",
+    }
     if strange := lines.keys() - known:
         raise unknown(f"line in {path}", min(strange), known)
     folder = path.parent / "problems" if (path.parent / "problems").is_dir() else path.parent.parent / "problems"
