@@ -97,7 +97,15 @@ def test_a_call_that_the_machine_disturbed_costs_its_round_and_nothing_else() ->
 
 @pytest.mark.parametrize(
     ("marginal", "account", "hidden"),
-    [(1.0, 0.98, False), (1.0, 0.5, True), (3.0, 2.9, False), (0.1, 0.09, False), (1.0, 0.001, True)],
+    [
+        (1.0, 0.98, False),
+        (1.0, 0.5, True),
+        (3.0, 2.9, False),
+        (0.1, 0.09, False),
+        (1.0, 0.001, True),
+        (80.0, 71.0, False),
+        (80.0, 1.0, True),
+    ],
 )
 def test_time_that_the_worker_does_not_account_for_is_found(marginal: float, account: float, hidden: bool) -> None:
     flag = doubt(Outside(1.0, (0.98,)), Outside(marginal, (account,)), CUDA)

@@ -1,7 +1,7 @@
 """Judge one stranger's solution to one problem, end to end, from a process that never runs it."""
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -185,8 +185,12 @@ def _attempt(
         with (
             turn(device, deadlines.queue, state_folder()),
             Session(workers.take(), device, deadlines) as candidate,
-            Session(workers.take(), device, deadlines) as baseline,
+            ExitStack() as later,
         ):
+
+            def baseline() -> Session:
+                return later.enter_context(Session(workers.take(), device, deadlines))
+
             found.phase = Phase.START
             on_phase("starting workers")
             found.missing_layers = candidate.process.missing
@@ -219,19 +223,18 @@ def _examine(
     solution: Source,
     built: bytes | None,
     candidate: Session,
-    baseline: Session,
+    open_baseline: Callable[[], Session],
     plan: Plan,
     device: torch.device,
     dtype: torch.dtype,
     found: Findings,
     on_phase: Callable[[str], None],
 ) -> None:
-    """The whole protocol; returns only for a pass."""
+    """The whole protocol; returns only for a pass. The baseline's worker is taken when there is something to time."""
     exam = Exam(problem, dtype, device, plan.tolerance)
     first = exam.first_question()
     cost = exam.cost(first)  # its first use imports for a second, beside the workers
-    for session in (candidate, baseline):
-        session.await_start()
+    candidate.await_start()
 
     for flag in lint(solution.text, full_precision=dtype is torch.float32):
         found.flag(flag)
@@ -267,6 +270,8 @@ def _examine(
     found.phase = candidate.phase = Phase.TIME
     on_phase("measuring ceilings")
     with blameless():
+        baseline = open_baseline()
+        baseline.await_start()
         baseline.load(
             problem.source.path.name,
             problem.source.text,

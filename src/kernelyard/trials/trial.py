@@ -13,6 +13,7 @@ from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.launch import SandboxKind
 from kernelyard.sandbox.limits import GIB, MIB, Limits
+from kernelyard.sandbox.pool import Pool, Post
 from kernelyard.sandbox.session import Deadlines
 from kernelyard.suites.kernelbench import load_problem
 from kernelyard.trials.canary import Canary
@@ -69,17 +70,21 @@ class Outcome(Record):
 def judge(sample: Sample, court: Court) -> Verdict:
     """The verdict on one sample."""
     honest = sample.kind is Kind.HONEST
-    return evaluate(
-        load_problem(sample.problem),
-        sample.source,
-        device=court.device,
-        dtype=torch.float32,
-        sandbox=court.sandbox,
-        limits=HONEST_LIMITS if honest else HOSTILE_LIMITS,
-        deadlines=HONEST_DEADLINES if honest else HOSTILE_DEADLINES,
-        plan=court.plan,
-        policy=court.policy or sample.policy,
-    )
+    limits = HONEST_LIMITS if honest else HOSTILE_LIMITS
+    # One worker is started ahead: most of the hostile are found out before there is anything to time.
+    with Pool(Post(court.sandbox, limits, str(court.device)), size=1, replenish=False) as pool:
+        return evaluate(
+            load_problem(sample.problem),
+            sample.source,
+            device=court.device,
+            dtype=torch.float32,
+            sandbox=court.sandbox,
+            limits=limits,
+            deadlines=HONEST_DEADLINES if honest else HOSTILE_DEADLINES,
+            plan=court.plan,
+            policy=court.policy or sample.policy,
+            pool=pool,
+        )
 
 
 def fooled(sample: Sample, verdict: Verdict) -> str:
