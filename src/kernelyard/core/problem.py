@@ -58,8 +58,15 @@ class Problem:
 
 def place(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """Tensors within `value` on `device`, floating-point ones in `dtype`; everything else as it is."""
-    if isinstance(value, Tensor):
-        return value.to(device=device, dtype=dtype if value.is_floating_point() else None).contiguous()
+
+    def placed(x: Tensor) -> Tensor:
+        return x.to(device=device, dtype=dtype if x.is_floating_point() else None).contiguous()
+
+    return each_tensor(value, placed)
+
+
+def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """`value` with `change` of every tensor within its lists and tuples; everything else as it is."""
     if isinstance(value, (list, tuple)):
-        return type(value)(place(item, dtype, device) for item in value)
-    return value
+        return type(value)(each_tensor(item, change) for item in value)
+    return change(value) if isinstance(value, Tensor) else value

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kernelyard.core.errors import first_line
 from kernelyard.core.operator import Tolerance
-from kernelyard.core.problem import Problem
+from kernelyard.core.problem import Problem, each_tensor
 from kernelyard.core.verdict import Record, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.exam import Exam, InvalidProblem, Question
@@ -34,9 +34,9 @@ HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 ROUGH = 2.0**-15
 # Eight times an error of an eighth is the answer's own size.
 HOPELESS = 0.125
-# Float64 answers of the whole batch and of its halves agree to this where the rows have nothing to do with each other.
 # A size is known from this many elements; the squares of 2**31 would take 16 GB.
 SAMPLE = 1 << 22
+# Float64 answers of the whole batch and of its halves agree to this where the rows have nothing to do with each other.
 SAME_IN_FLOAT64 = 1e-12
 
 
@@ -205,7 +205,7 @@ def admit(
 
 def _honest(exam: Exam, question: Question) -> Iterator[tuple[str, Sequence[Tensor]]]:
     """The ways to be right: again, from float64, and by halves of the batch where rows are independent."""
-    yield "computed again", _answered(exam.model, question.arguments, exam)
+    yield "computed again", _answered(exam.model, question.arguments)
     rounded = zip(question.reference, question.honest, strict=True)
     yield "rounded from float64", [reference.to(h.device, h.dtype) for reference, h in rounded]
     if (rows := _rows(question)) and rows > 1:
@@ -217,7 +217,7 @@ def _honest(exam: Exam, question: Question) -> Iterator[tuple[str, Sequence[Tens
             # A model that knows its batch size.
             return
         if all(alike):
-            yield "by halves of the batch", _joined([_answered(exam.model, part, exam) for part in parts])
+            yield "by halves of the batch", _joined([_answered(exam.model, part) for part in parts])
 
 
 def _mutants(exam: Exam, first: Question) -> Iterator[_Mutant]:
@@ -271,7 +271,8 @@ def _half(exam: Exam, half: torch.dtype, question: Question) -> list[Tensor]:
     if all(error > ROUGH for error in map(_relative_error, question.honest, question.reference)):
         raise _NotApplicable("the honest answer is no better: torch computes in TF32 here")
     model = converted(exam.model, half)
-    answers = _answered(model, _each(question.arguments, lambda x: x.to(half) if x.is_floating_point() else x), exam)
+    arguments = each_tensor(question.arguments, lambda x: x.to(half) if x.is_floating_point() else x)
+    answers = _answered(model, arguments)
     return [answer.to(h.dtype) for answer, h in zip(answers, question.honest, strict=True)]
 
 
@@ -284,13 +285,13 @@ def _last_ignored(exam: Exam, question: Question) -> Sequence[Tensor]:
             x[..., -1] = 0
         return x
 
-    return _answered(exam.model, _each(question.arguments, cut), exam)
+    return _answered(exam.model, each_tensor(question.arguments, cut))
 
 
 def _zeroed(exam: Exam, index: int, question: Question) -> Sequence[Tensor]:
     chosen = named_leaves(question.arguments)[index][1]
-    arguments = _each(question.arguments, lambda x: torch.zeros_like(x) if x is chosen else x)
-    return _answered(exam.model, arguments, exam)
+    arguments = each_tensor(question.arguments, lambda x: torch.zeros_like(x) if x is chosen else x)
+    return _answered(exam.model, arguments)
 
 
 def _other_weights(exam: Exam, question: Question) -> Sequence[Tensor]:
@@ -303,7 +304,7 @@ def _other_weights(exam: Exam, question: Question) -> Sequence[Tensor]:
         for name, value in exam.model.state_dict().items():
             if name in exam.constants:
                 own[name].copy_(value)
-    return _answered(other, question.arguments, exam)
+    return _answered(other, question.arguments)
 
 
 def _default_weights(exam: Exam, question: Question) -> Sequence[Tensor]:
@@ -312,18 +313,12 @@ def _default_weights(exam: Exam, question: Question) -> Sequence[Tensor]:
         raise _NotApplicable(exam.why_constant)
     model = copy.deepcopy(exam.model)
     fill_constants(model, exam.constants)
-    return _answered(model, question.arguments, exam)
+    return _answered(model, question.arguments)
 
 
-def _answered(model: torch.nn.Module, arguments: Sequence[Any], exam: Exam) -> list[Tensor]:
+def _answered(model: torch.nn.Module, arguments: Sequence[Any]) -> list[Tensor]:
     """The leaves of one call; arguments are copied, for a reference may work in place."""
-    return [value for _, value in named_leaves(model(*_each(arguments, torch.clone)))]
-
-
-def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(value, (list, tuple)):
-        return type(value)(_each(item, change) for item in value)
-    return change(value) if isinstance(value, Tensor) else value
+    return [value for _, value in named_leaves(model(*each_tensor(arguments, torch.clone)))]
 
 
 def _rows(question: Question) -> int | None:
@@ -340,7 +335,7 @@ def _part(value: Any, rows: int, half: int) -> Any:
     def part(x: Tensor) -> Tensor:
         return x[(rows // 2) * half : rows // 2 if half == 0 else rows] if x.dim() and x.shape[0] == rows else x
 
-    return _each(value, part)
+    return each_tensor(value, part)
 
 
 def _joined(parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -65,7 +66,8 @@ def evaluate(
         made = _Attempt(Status.INFRA_ERROR, refusal, Phase.START, Findings(policy=policy))
     else:
         with nullcontext(pool) if pool is not None else Pool(post, replenish=False) as workers:
-            made = _looked_at(problem, solution, device, dtype, workers, deadlines, plan, policy, on_phase)
+            attempt = partial(_attempt, problem, solution, device, dtype, workers, deadlines, plan, policy, on_phase)
+            made = _looked_at(attempt, plan.second_look)
         if made.abnormal:
             make_room(device)
             # Alone, like an evaluation: another's memory would be taken for what this one left behind.
@@ -135,32 +137,18 @@ class _Attempt:
         return self.found.ratio.mean if self.status is Status.PASSED and self.found.ratio else 0.0
 
 
-def _looked_at(
-    problem: Problem,
-    solution: Source,
-    device: torch.device,
-    dtype: torch.dtype,
-    workers: Pool,
-    deadlines: Deadlines,
-    plan: Plan,
-    policy: Policy,
-    on_phase: Callable[[str], None],
-) -> _Attempt:
+def _looked_at(attempt: Callable[[], _Attempt], second_look: float) -> _Attempt:
     """The run that counts, of one or two."""
-
-    def attempt() -> _Attempt:
-        return _attempt(problem, solution, device, dtype, workers, deadlines, plan, policy, on_phase)
-
     made = attempt()
-    if made.gain > plan.second_look:
+    if made.gain > second_look:
         again = attempt()
         first, second = made.gain, again.gain
         if again.status is not Status.PASSED:
             made = replace(again, message=f"after a first look at {first:.3g}x: {again.message}")
         else:
             made = min(made, again, key=lambda one: one.gain)
-            evidence = f"{first:.3g}x, and {second:.3g}x at a second look in new processes"
-            made.found.flags.append(Flag(name="large_gain", evidence=evidence))
+            both = f"{first:.3g}x, and {second:.3g}x at a second look in new processes"
+            made.found.flags.append(Flag(name="large_gain", evidence=both))
     return made
 
 

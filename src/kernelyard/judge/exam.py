@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kernelyard.core.errors import first_line
 from kernelyard.core.operator import Cost, Tolerance
-from kernelyard.core.problem import Problem, place
+from kernelyard.core.problem import Problem, each_tensor, place
 from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.compare import compare
@@ -256,7 +256,9 @@ def _as_far_as_it_goes(reference: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _copied(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """The reference gets copies: one that works in place must not touch what the candidate will see."""
-    if isinstance(value, Tensor):
-        placed = place(value, dtype, device)
-        return placed.clone() if placed is value else placed
-    return type(value)(_copied(item, dtype, device) for item in value) if isinstance(value, (list, tuple)) else value
+
+    def copied(x: Tensor) -> Tensor:
+        placed: Tensor = place(x, dtype, device)
+        return placed.clone() if placed is x else placed
+
+    return each_tensor(value, copied)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from kernelyard.core.problem import each_tensor
 from kernelyard.judge.compare import compare
 from kernelyard.judge.exam import Exam, InvalidProblem, Question
 from kernelyard.sandbox.wire import named_leaves
@@ -185,12 +186,14 @@ def _fair(exam: Exam, question: Question) -> Question:
 
 def _shaken(value: Any, dtype: torch.dtype) -> Any:
     """Every floating-point input moved by up to one ulp of `dtype`, in float64."""
-    if isinstance(value, Tensor) and value.is_floating_point():
-        noise = 2 * torch.rand(value.shape, dtype=torch.float64, device=value.device) - 1
-        return value.double() * (1 + torch.finfo(dtype).eps * noise)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_shaken(item, dtype) for item in value)
-    return value
+
+    def shaken(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        noise = 2 * torch.rand(x.shape, dtype=torch.float64, device=x.device) - 1
+        return x.double() * (1 + torch.finfo(dtype).eps * noise)
+
+    return each_tensor(value, shaken)
 
 
 def _changed(arguments: list[Any], stress: Stress) -> list[Any]:
@@ -198,7 +201,8 @@ def _changed(arguments: list[Any], stress: Stress) -> list[Any]:
     if not open_:
         raise Unfair("no input that may be changed")
     chosen = [secrets.choice(open_)] if stress.alone else open_
-    return _replaced(arguments, {id(value): _under(value, stress) for value in chosen})
+    changed = {id(value): _under(value, stress) for value in chosen}
+    return list(each_tensor(arguments, lambda x: changed.get(id(x), x)))
 
 
 def _under(value: Tensor, stress: Stress) -> Tensor:
@@ -222,13 +226,7 @@ def _one_changed(arguments: list[Any], step: float) -> list[Any]:
     if _symmetric(chosen):
         mirrored = (*place[:-2], place[-1], place[-2])
         changed[mirrored] = changed[place]
-    return _replaced(arguments, {id(chosen): changed})
-
-
-def _replaced(value: Any, by: dict[int, Tensor]) -> Any:
-    if isinstance(value, (list, tuple)):
-        return type(value)(_replaced(item, by) for item in value)
-    return by.get(id(value), value)
+    return list(each_tensor(arguments, lambda x: changed if x is chosen else x))
 
 
 def _open(arguments: list[Any]) -> list[Tensor]:
