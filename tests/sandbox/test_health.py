@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ def test_a_device_is_had_by_one_at_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(turn, "identity", lambda _: "GPU-0")
     gpu = torch.device("cuda", 0)
     with turn.turn(gpu, 1, tmp_path):
-        with pytest.raises(NoTurn, match="not free"), turn.turn(gpu, 0.1, tmp_path):
+        with pytest.raises(NoTurn, match="to be free"), turn.turn(gpu, 0.1, tmp_path):
             pass
         with turn.turn(torch.device("cpu"), 0, tmp_path):
             pass
@@ -121,3 +122,13 @@ def test_a_device_is_had_by_one_at_a_time(tmp_path: Path, monkeypatch: pytest.Mo
         assert not got.wait(0.2)
     assert got.wait(20)
     waiting.join()
+
+
+def test_proofs_share_a_device_and_keep_clocks_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "identity", lambda _: "GPU-0")
+    gpu = torch.device("cuda", 0)
+    alone, together = partial(turn.turn, gpu, folder=tmp_path), partial(turn.turn, gpu, folder=tmp_path, shared=True)
+    with together(1), together(1), pytest.raises(NoTurn), alone(0.1):
+        pass
+    with alone(1), pytest.raises(NoTurn), together(0.1):
+        pass

@@ -18,6 +18,7 @@ from kernelyard.bench.plan import METRICS, Request, points
 from kernelyard.bench.prove import Proofs
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError, first_line, unknown
+from kernelyard.core.folders import state_folder
 from kernelyard.core.operator import Backend, Implementation, Operator
 from kernelyard.core.workload import DTYPES, Mode, parse_dtype
 from kernelyard.report import ledger
@@ -26,7 +27,11 @@ from kernelyard.report.console import table_console
 from kernelyard.report.ledger import BenchRow
 from kernelyard.report.overview import save_overviews
 from kernelyard.report.results import Grid, grids
+from kernelyard.sandbox.turn import turn
 from kernelyard.suites.library import PeerAbsent, implementation, implementations, peer
+
+TURN_SECONDS = 3600.0
+"""How long a run waits for others on its GPU: all operators in all dtypes take about ten minutes."""
 
 
 def bench(
@@ -82,9 +87,7 @@ def bench(
             measured, wrong = [], True
         negative |= wrong
         rows += measured
-        gc.collect()
-        if where.type == "cuda":
-            torch.cuda.empty_cache()
+        _free(where)
 
     frame = pd.DataFrame([row.model_dump() for row in rows], columns=ledger.COLUMNS)
     _print(frame, rivals)
@@ -155,25 +158,36 @@ def _bench_one(
     """The rows of one operator, each point's added to the CSV at once, and whether a backend of ours failed its proof.
 
     All points are proved before the first is timed: a backend that is wrong at one size is believed at none.
+    Runs side by side prove at the same time and time one after another.
     """
     at = points(operator, request, run.device.type)
     proofs = Proofs(operator, implementation(operator.name, Backend.EAGER.value), run.device, run.say)
     rows: list[BenchRow] = []
     with _progress(console) as progress:
         task = progress.add_task(f"proving {operator.name}", total=len(at))
-        for point in at:
-            proofs.add(point, candidates)
-            progress.advance(task)
-        task = progress.add_task(f"timing {operator.name}", total=sum(len(point.modes) for point in at))
-        for point in at:
-            for mode in point.modes:
-                proved = proofs.timeable(point, mode, candidates)
-                measured = run.measure(operator, point, mode, proved) if proved else []
-                if measured:
-                    ledger.append(csv, measured, overwrite=overwrite)
-                rows += measured
+        with turn(run.device, TURN_SECONDS, state_folder(), shared=True):
+            for point in at:
+                proofs.add(point, candidates)
                 progress.advance(task)
+            _free(run.device)
+        task = progress.add_task(f"timing {operator.name}", total=sum(len(point.modes) for point in at))
+        with turn(run.device, TURN_SECONDS, state_folder()):
+            for point in at:
+                for mode in point.modes:
+                    proved = proofs.timeable(point, mode, candidates)
+                    measured = run.measure(operator, point, mode, proved) if proved else []
+                    if measured:
+                        ledger.append(csv, measured, overwrite=overwrite)
+                    rows += measured
+                    progress.advance(task)
     return rows, proofs.negative
+
+
+def _free(device: torch.device) -> None:
+    """Gives the device's unused memory back to runs beside this one."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _progress(console: Console) -> Progress:
