@@ -68,7 +68,7 @@ def bench(
         public=backend is None or Backend.CUDA.value in backend,
     )
     console = Console(stderr=True)
-    rivals = _rivals(names, against or [])
+    rivals = _rivals(against or [])
     ledger.require_ledger(csv)
     run = Run(where, seconds, describe(where), lambda text: _say(console, text))
     rows: list[BenchRow] = []
@@ -118,10 +118,12 @@ def _chosen(kind: str, wanted: list[str] | None, known: Sequence[str], parse: Ca
     return [name for name in known if name in names]
 
 
-def _rivals(operators: list[str], against: list[str]) -> list[str]:
-    """The names after --against, one by one; raises UsageError for one that no operator at hand has."""
+def _rivals(against: list[str]) -> list[str]:
+    """The names after --against, one by one; raises UsageError for one that no operator has."""
     names = list(dict.fromkeys(name.strip() for text in against for name in text.split(",")))
-    known = {backend.value for backend in Backend} | {library for name in operators for library in ops.peers(name)}
+    known = {backend.value for backend in Backend} | {
+        library for name in ops.operator_names() for library in ops.peers(name)
+    }
     for name in names:
         if name not in known:
             raise unknown("name after --against", name, known)
