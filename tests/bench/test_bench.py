@@ -8,6 +8,8 @@ import typer
 from made_up import DOUBLE, double, honest, willing
 
 from kernelyard.bench import measure
+from kernelyard.bench.plan import Request, points
+from kernelyard.bench.prove import Proofs
 from kernelyard.cli import bench as cli
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Implementation
@@ -120,3 +122,26 @@ def test_a_foreign_csv_is_refused_before_anything_is_measured(benched, monkeypat
     with pytest.raises(UsageError, match="not a ledger"):
         benched(HONEST)
     assert benched.path.read_text() == "a,b\n1,2\n"
+
+
+def test_a_point_for_which_memory_is_short_is_proved_again_when_the_device_is_free(capsys) -> None:
+    others_hold_memory = [True]
+
+    def hungry(x: torch.Tensor) -> torch.Tensor:
+        if others_hold_memory[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return x * 2
+
+    point = points(DOUBLE, Request(("float32",), (Mode.FORWARD,), ("speed",)), "cpu")[0]
+    candidate = Implementation("triton", hungry, willing)
+    proofs = Proofs(DOUBLE, HONEST, torch.device("cpu"), print)
+    assert not proofs.add(point, [candidate], alone=False)
+    assert capsys.readouterr().out == ""
+    assert not proofs.timeable(point, Mode.FORWARD, [candidate])
+    others_hold_memory[0] = False
+    assert proofs.add(point, [candidate], alone=True)
+    assert proofs.timeable(point, Mode.FORWARD, [candidate])
+    others_hold_memory[0] = True
+    alone = Proofs(DOUBLE, HONEST, torch.device("cpu"), print)
+    assert alone.add(point, [candidate], alone=True)
+    assert "triton: runtime_error" in capsys.readouterr().out

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from kernelyard.bench.plan import Point
-from kernelyard.core.errors import UsageError
+from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.operator import Implementation, Operator
 from kernelyard.core.verdict import Status
 from kernelyard.core.workload import Mode, Workload
@@ -35,22 +35,27 @@ class Proofs:
     """Backends and dtypes."""
     _said: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def add(self, point: Point, candidates: Sequence[Implementation]) -> None:
-        """Proves every candidate on the point's workload."""
+    def add(self, point: Point, candidates: Sequence[Implementation], *, alone: bool) -> bool:
+        """Proves every candidate on the point's workload.
+
+        False where memory was short and others may hold it: not `alone` on the device, the point is to be added again.
+        """
         try:
             answers = Answers(self.operator, self.honest, point.workload, self.device, gradients=point.gradients)
-        except UsageError as error:
+            for candidate in self._contenders(point, candidates):
+                self._add(point, candidate, answers, alone=alone)
+        except (UsageError, torch.OutOfMemoryError) as error:
+            if not alone:
+                return False
             self.negative = True
-            self.say(f"{error}; not timed")
-            return
-        for candidate in self._contenders(point, candidates):
-            self._add(point, candidate, answers)
+            self.say(f"{point.workload.label}: {first_line(error)}; not timed")
+        return True
 
     def _contenders(self, point: Point, candidates: Sequence[Implementation]) -> list[Implementation]:
         """The candidates, and the public function where the host's time counts."""
         return [*candidates, *([public(self.operator)] if point.public else [])]
 
-    def _add(self, point: Point, candidate: Implementation, answers: Answers) -> None:
+    def _add(self, point: Point, candidate: Implementation, answers: Answers, *, alone: bool) -> None:
         for gradients in (True, False) if point.gradients else (False,):
             proof = prove(
                 self.operator, candidate, self.honest, point.workload, self.device, answers, gradients=gradients
@@ -58,6 +63,8 @@ class Proofs:
             if proof.passed:
                 self._passed[point.workload, candidate.backend] = gradients
                 return
+            if not alone and "out of memory" in proof.message:
+                raise torch.OutOfMemoryError(proof.message)
             self._tell(point, proof, alone=point.gradients and not gradients)
             if proof.status not in UNABLE:
                 self._wrong.add((candidate.backend, point.workload.dtype))

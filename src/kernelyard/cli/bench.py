@@ -167,13 +167,18 @@ def _bench_one(
     rows: list[BenchRow] = []
     with _progress(console) as progress:
         task = progress.add_task(f"proving {operator.name}", total=len(at))
+        crowded = []
         with turn(run.device, TURN_SECONDS, state_folder(), shared=True):
             for point in at:
-                proofs.add(point, candidates)
+                if not proofs.add(point, candidates, alone=run.device.type == "cpu"):
+                    crowded.append(point)
+                    _free(run.device)
                 progress.advance(task)
             _free(run.device)
         task = progress.add_task(f"timing {operator.name}", total=sum(len(point.modes) for point in at))
         with turn(run.device, TURN_SECONDS, state_folder()):
+            for point in crowded:
+                proofs.add(point, candidates, alone=True)
             for point in at:
                 for mode in point.modes:
                     proved = proofs.timeable(point, mode, candidates)
