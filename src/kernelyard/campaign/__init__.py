@@ -1,0 +1,1 @@
+"""A suite of problems and a folder of solutions: judged in bulk, kept in a ledger, analysed."""

@@ -1,0 +1,47 @@
+"""What a campaign is made of: solutions on their way to a verdict, and verdicts with how they were come by."""
+
+from dataclasses import dataclass
+
+from kernelyard.core.problem import Source
+from kernelyard.core.verdict import Record, Verdict
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """Which sample of which problem: what KernelBench's `level_L_problem_P_sample_S_kernel.py` says."""
+
+    level: int
+    problem: int
+    sample: int
+
+    def __str__(self) -> str:
+        return f"level_{self.level}_problem_{self.problem}_sample_{self.sample}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A solution's text, read once and run only in a sandbox."""
+
+    key: Key
+    source: Source
+
+
+class Judged(Record):
+    """A verdict in a run."""
+
+    level: int
+    problem: int
+    sample: int
+    problem_name: str
+    """The file's name, `23_Softmax.py`: KernelBench's baselines are keyed by it."""
+    verdict: Verdict
+    began: str
+    """UTC, ISO 8601."""
+    seconds: dict[str, float]
+    """Wall time of each stage that it went through: `compile`, `judge`."""
+    attempts: int = 1
+    """More than one where the machine was at fault."""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.level, self.problem, self.sample)
