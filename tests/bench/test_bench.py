@@ -1,5 +1,6 @@
 """`bench` on an operator made up here: proved before it is timed, whole rows, and nothing for a wrong backend."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -145,3 +146,26 @@ def test_a_point_for_which_memory_is_short_is_proved_again_when_the_device_is_fr
     alone = Proofs(DOUBLE, HONEST, torch.device("cpu"), print)
     assert alone.add(point, [candidate], alone=True)
     assert "triton: runtime_error" in capsys.readouterr().out
+
+
+class OverwritesWhatItKeeps(torch.autograd.Function):
+    """2x, whose backward scales in place what forward left behind: right once."""
+
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        ctx.left = torch.full_like(x, 2.0)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor) -> torch.Tensor:
+        return ctx.left.mul_(grad)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_backward_that_is_right_once_is_not_timed_over_a_kept_graph(benched, capsys, declared: bool) -> None:
+    candidate = Implementation("triton", OverwritesWhatItKeeps.apply, willing, walks_once=declared)
+    with nullcontext() if declared else pytest.raises(typer.Exit):
+        benched(HONEST, candidate, metric=["speed"])
+    timed = ledger.read(benched.path).query("kernel_provider == 'triton'")["kernel_operation_mode"]
+    assert set(timed) == ({"forward", "full"} if declared else set())
+    assert ("triton: nondeterministic" in capsys.readouterr().err) is not declared

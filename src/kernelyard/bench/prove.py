@@ -86,10 +86,12 @@ class Proofs:
 
     def timeable(self, point: Point, mode: Mode, candidates: Sequence[Implementation]) -> list[Implementation]:
         """The contenders proved on the point's workload for the mode, and wrong on no other of its dtype."""
-        return [each for each in self._contenders(point, candidates) if self._may_be_timed(point, mode, each.backend)]
+        return [each for each in self._contenders(point, candidates) if self._may_be_timed(point, mode, each)]
 
-    def _may_be_timed(self, point: Point, mode: Mode, backend: str) -> bool:
-        passed = self._passed.get((point.workload, backend))
-        if passed is None or (backend, point.workload.dtype) in self._wrong:
+    def _may_be_timed(self, point: Point, mode: Mode, candidate: Implementation) -> bool:
+        passed = self._passed.get((point.workload, candidate.backend))
+        if passed is None or (candidate.backend, point.workload.dtype) in self._wrong:
+            return False
+        if mode is Mode.BACKWARD and candidate.walks_once:
             return False
         return passed or mode is Mode.FORWARD

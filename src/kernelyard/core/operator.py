@@ -69,6 +69,8 @@ class Implementation:
     source_files: tuple[Path, ...] = ()
     note: str = ""
     """One line on what a foreign library computes that the operator does not ask for; shown under every table."""
+    walks_once: bool = False
+    """A second backward over the same retained graph is wrong, so BACKWARD, which keeps one graph, is not timed."""
 
 
 @dataclass(frozen=True)

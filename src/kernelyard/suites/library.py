@@ -54,6 +54,7 @@ def peer(operator: str, library: str) -> Implementation:
         refusal=module.refusal,
         source_files=(Path(module.__file__ or ""),),
         note=ops.peer_notes(operator).get(library, ""),
+        walks_once=getattr(module, "WALKS_ONCE", False),
     )
 
 

@@ -6,7 +6,9 @@ from liger_kernel.ops.cross_entropy import LigerCrossEntropyFunction
 from kernelyard.kernels.support import cuda_refusal, dtype_refusal
 from kernelyard.ops.cross_entropy.targets import target_refusal
 
-NOTE = "with a gradient it is given a copy of the logits, which it overwrites"
+NOTE = "with a gradient it is given a copy of the logits, which it overwrites; its backward hands that out, once"
+WALKS_ONCE = True
+"""Backward multiplies what forward wrote in place: over a retained graph the second one multiplies twice."""
 
 
 def refusal(
