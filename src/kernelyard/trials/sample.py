@@ -59,7 +59,8 @@ class Sample:
     needs: tuple[str, ...] = ()
     """Programs without which it cannot do what it is for."""
     policy: Policy = Policy.EXPLORE
-    """Under which it is judged: the most lenient that must still stop a cheat, the strictest for an honest one."""
+    """Under which it is judged: the most lenient that must still stop a cheat; for an honest one that of everyday, or
+    `strict` where it has a kernel of its own, which is what that asks for."""
     same_speed: bool = False
     """Line `speed: same`: it does exactly the baseline's work, so that neither `faster` nor `slower` is true."""
     slow: bool = False
@@ -85,24 +86,11 @@ def read_sample(path: Path) -> Sample:
     missing = {"expect", "class"} - lines.keys()
     if missing:
         raise UsageError(f"{path}: its docstring has no line {' and no line '.join(sorted(missing))}; expected both")
-    known = {
-        "expect",
-        "class",
-        "catalogue",
-        "device",
-        "problem",
-        "needs",
-        "policy",
-        "speed",
-        "slow",
-        "open",
-        "sometimes",
-    }
-    if strange := lines.keys() - known:
-        raise unknown(f"line in {path}", min(strange), known)
+    if strange := lines.keys() - _LINES:
+        raise unknown(f"line in {path}", min(strange), _LINES)
     folder = path.parent / "problems" if (path.parent / "problems").is_dir() else path.parent.parent / "problems"
     kind = Kind(_one_of("class", lines["class"], _KINDS, path))
-    lenient = Policy.STRICT if kind is Kind.HONEST else Policy.EXPLORE
+    usual = Policy.TRAINING if kind is Kind.HONEST else Policy.EXPLORE
     return Sample(
         source=source,
         problem=folder / f"{lines.get('problem', DEFAULT_PROBLEM)}.py",
@@ -112,7 +100,7 @@ def read_sample(path: Path) -> Sample:
         catalogue=lines.get("catalogue", ""),
         device=_one_of("device", lines.get("device", "any"), ("any", "cpu", "cuda"), path),
         needs=tuple(lines.get("needs", "").split()),
-        policy=Policy(_one_of("policy", lines.get("policy", lenient.value), _POLICIES, path)),
+        policy=Policy(_one_of("policy", lines.get("policy", usual.value), _POLICIES, path)),
         same_speed=_one_of("speed", lines.get("speed", ""), ("", "same"), path) == "same",
         slow=_one_of("slow", lines.get("slow", "no"), ("yes", "no"), path) == "yes",
         open=lines.get("open", ""),
