@@ -1,7 +1,10 @@
 """What a campaign is made of: solutions on their way to a verdict, and verdicts with how they were come by."""
 
+import hashlib
 from dataclasses import dataclass
+from typing import Any
 
+from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Record, Verdict
 
@@ -41,6 +44,40 @@ class Judged(Record):
     """Wall time of each stage that it went through: `compile`, `judge`."""
     attempts: int = 1
     """More than one where the machine was at fault."""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.level, self.problem, self.sample)
+
+
+class Settings(Record):
+    """What all verdicts of a run have in common, so that they can be held against each other.
+
+    Deadlines are not among it: a timeout names its own.
+    """
+
+    dtype: str
+    policy: Policy
+    rounds: int
+    budget: float
+    """Seconds of timing while the interval is wide."""
+    sandbox: str
+    hardware: str
+    """What the device calls itself."""
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+class Foreign(Record):
+    """A sample's outcome as KernelBench wrote it: known, and no verdict of ours."""
+
+    level: int
+    problem: int
+    sample: int
+    outcome: dict[str, Any]
+    """Its entry in `eval_results.json`, as it stands there."""
 
     @property
     def key(self) -> Key:

@@ -1,0 +1,304 @@
+"""A run's memory: `kernelyard.sqlite` beside the solutions, a row for each verdict, a lease for what is under way.
+
+Every step is one transaction, so that a process that is killed loses what it had under way and nothing else, and
+several processes may share a run. A verdict is of one text of a solution on one text of a problem: where either has
+changed since, `retire` takes it out of the run and keeps it apart in `superseded`. Replaced it would be lost, and left
+in place an analysis would count it for a candidate that nobody judged.
+"""
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from kernelyard.campaign.records import Foreign, Judged, Key, Settings
+from kernelyard.core.environment import Environment
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Status
+from kernelyard.suites.suite import Suite
+
+FILE_NAME = "kernelyard.sqlite"
+# Held this long without a word from its holder, a lease is anybody's; holders renew six times as often.
+LEASE_SECONDS = 60.0
+# Others hold the file for milliseconds; a disk that is slower than this has other worries.
+_BUSY_SECONDS = 30.0
+_VERSION = 1
+_ROW = """
+    level INTEGER NOT NULL, problem INTEGER NOT NULL, sample INTEGER NOT NULL,
+    solution_sha256 TEXT NOT NULL, problem_sha256 TEXT NOT NULL, settings_sha256 TEXT NOT NULL,
+    status TEXT NOT NULL, judged TEXT NOT NULL
+"""
+_SCHEMA = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    f"CREATE TABLE verdicts ({_ROW}, PRIMARY KEY (level, problem, sample))",
+    f"CREATE TABLE superseded ({_ROW})",
+    """CREATE TABLE foreign_outcomes (
+        level INTEGER NOT NULL, problem INTEGER NOT NULL, sample INTEGER NOT NULL, outcome TEXT NOT NULL,
+        PRIMARY KEY (level, problem, sample))""",
+    """CREATE TABLE leases (
+        level INTEGER NOT NULL, problem INTEGER NOT NULL, sample INTEGER NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, started INTEGER NOT NULL, expires REAL NOT NULL,
+        PRIMARY KEY (level, problem, sample))""",
+    f"PRAGMA user_version = {_VERSION}",
+)
+_KEY = "level = ? AND problem = ? AND sample = ?"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process, told from every other that ever had its number."""
+
+    host: str
+    """Machine, its boot, and the namespace in which `pid` counts."""
+    pid: int
+    started: int
+    """Clock ticks since the boot."""
+
+    @classmethod
+    def this(cls) -> "Owner":
+        return cls(_host(), os.getpid(), _started(os.getpid()) or 0)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is known to have ended: only of a process of this host."""
+        return self.host == _host() and _started(self.pid) != self.started
+
+
+class Ledger:
+    """The ledger of the run in `folder`. A context manager; its methods may be called from any thread.
+
+    `create`: make it where there is none, which is else a UsageError. So is a file that is no ledger, or a damaged one.
+    """
+
+    def __init__(self, folder: Path, *, create: bool = False) -> None:
+        self.path = folder / FILE_NAME
+        if not create and not self.path.exists():
+            raise UsageError(f"{folder}: no {FILE_NAME}; expected the folder of a run that `kernelyard run` began")
+        self._owner = Owner.this()
+        self._lock = threading.RLock()
+        try:
+            self._connection = sqlite3.connect(
+                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise self._unusable(error) from None
+        try:
+            self._open()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back every lease and the file."""
+        self.release()
+        self._connection.close()
+
+    def begin(self, suite: Suite, settings: Settings, environment: Environment) -> None:
+        """Note what is judged, how and where. Raises UsageError for a run whose verdicts were made with others."""
+        with self._transaction() as do:
+            kept = self.settings
+            if kept is not None and kept != settings and do("SELECT count(*) FROM verdicts").fetchone()[0]:
+                was, now = kept.model_dump(mode="json"), settings.model_dump(mode="json")
+                changed = ", ".join(f"{name} {was[name]}, not {now[name]}" for name in was if was[name] != now[name])
+                raise UsageError(f"{self.path.parent} was judged with {changed}; expected the same, or another folder")
+            for name, value in (
+                ("suite", suite.name),
+                ("suite_sha256", suite.sha256),
+                ("settings", settings.model_dump_json()),
+                ("environment", environment.model_dump_json()),
+            ):
+                do("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def meta(self, name: str) -> str | None:
+        """What `begin` noted: `suite`, `suite_sha256`, `settings`, `environment`, the latter two as JSON."""
+        with self._transaction() as do:
+            row = do("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return row[0] if row else None
+
+    @property
+    def settings(self) -> Settings | None:
+        """Of every verdict here; None before the first `begin`."""
+        kept = self.meta("settings")
+        return Settings.model_validate_json(kept) if kept else None
+
+    def judged(self) -> list[Judged]:
+        """Every verdict that counts, by level, problem and sample."""
+        with self._transaction() as do:
+            rows = do("SELECT judged FROM verdicts ORDER BY level, problem, sample").fetchall()
+        try:
+            return [Judged.model_validate_json(row[0]) for row in rows]
+        except ValueError as error:
+            raise self._unusable(error) from None
+
+    def foreign(self) -> list[Foreign]:
+        """Outcomes that KernelBench came to, of samples that have no verdict here."""
+        query = """SELECT level, problem, sample, outcome FROM foreign_outcomes
+            WHERE NOT EXISTS (SELECT 1 FROM verdicts WHERE verdicts.level = foreign_outcomes.level
+                AND verdicts.problem = foreign_outcomes.problem AND verdicts.sample = foreign_outcomes.sample)
+            ORDER BY level, problem, sample"""
+        with self._transaction() as do:
+            rows = do(query).fetchall()
+        names = ("level", "problem", "sample")
+        return [Foreign(**dict(zip(names, row[:3], strict=True)), outcome=json.loads(row[3])) for row in rows]
+
+    def take_over(self, outcomes: Sequence[Foreign]) -> None:
+        """Keep outcomes of another program; those that are known already stay as they are."""
+        with self._transaction() as do:
+            for one in outcomes:
+                values = (*_columns(one.key), json.dumps(one.outcome))
+                do("INSERT OR IGNORE INTO foreign_outcomes VALUES (?, ?, ?, ?)", values)
+
+    def stands(self, key: Key) -> tuple[str, str, Status] | None:
+        """SHA-256 of the solution and of the problem, and the status, of the verdict that counts; None without one."""
+        with self._transaction() as do:
+            query = f"SELECT solution_sha256, problem_sha256, status FROM verdicts WHERE {_KEY}"
+            row = do(query, _columns(key)).fetchone()
+        return (row[0], row[1], Status(row[2])) if row else None
+
+    def retire(self, key: Key) -> None:
+        """Its verdict no longer counts and is kept apart; harmless where there is none."""
+        with self._transaction() as do:
+            self._retire(do, key)
+
+    def lease(self, key: Key) -> bool:
+        """Whether this process has it now, to judge: it has no verdict, and nobody else who lives holds it."""
+        with self._transaction() as do:
+            if do(f"SELECT 1 FROM verdicts WHERE {_KEY}", _columns(key)).fetchone():
+                return False
+            query = f"SELECT host, pid, started, expires FROM leases WHERE {_KEY}"
+            held = do(query, _columns(key)).fetchone()
+            if held and held[3] > time.time() and not Owner(*held[:3]).gone:
+                return False
+            row = (*_columns(key), *self._who, time.time() + LEASE_SECONDS)
+            do("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        return True
+
+    def renew(self) -> None:
+        """Every lease of this process lasts for another LEASE_SECONDS."""
+        with self._transaction() as do:
+            query = "UPDATE leases SET expires = ? WHERE host = ? AND pid = ? AND started = ?"
+            do(query, (time.time() + LEASE_SECONDS, *self._who))
+
+    def release(self) -> None:
+        """Give back every lease of this process."""
+        with self._transaction() as do:
+            do("DELETE FROM leases WHERE host = ? AND pid = ? AND started = ?", self._who)
+
+    def finish(self, judged: Judged) -> bool:
+        """Keep a verdict and give its lease back; whether it counts.
+
+        The first verdict stands, so that finishing twice, or after another process that took the lease for lost,
+        changes nothing. Only `infra_error` gives way to a later one.
+        """
+        settings = self.settings
+        if settings is None:
+            raise ValueError("a verdict is finished in a run that has begun")
+        with self._transaction() as do:
+            key = judged.key
+            lease = f"DELETE FROM leases WHERE {_KEY} AND host = ? AND pid = ? AND started = ?"
+            do(lease, (*_columns(key), *self._who))
+            stands = self.stands(key)
+            if stands is not None and stands[2] is not Status.INFRA_ERROR:
+                return False
+            self._retire(do, key)
+            verdict = judged.verdict
+            hashes = (verdict.solution_sha256, verdict.problem_sha256, settings.sha256)
+            row = (*_columns(key), *hashes, verdict.status.value, judged.model_dump_json())
+            do("INSERT INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        return True
+
+    @property
+    def _who(self) -> tuple[str, int, int]:
+        return self._owner.host, self._owner.pid, self._owner.started
+
+    def _retire(self, do: "_Do", key: Key) -> None:
+        do(f"INSERT INTO superseded SELECT * FROM verdicts WHERE {_KEY}", _columns(key))
+        do(f"DELETE FROM verdicts WHERE {_KEY}", _columns(key))
+
+    def _open(self) -> None:
+        """Make the tables where there are none, and look at the whole file once: a few ms for a thousand verdicts."""
+        try:
+            deadline = time.monotonic() + _BUSY_SECONDS
+            while True:
+                try:
+                    self._connection.execute("PRAGMA journal_mode = WAL")
+                    break
+                except sqlite3.OperationalError as error:
+                    # Where two processes open a new file at once, one is refused and not made to wait.
+                    if "locked" not in str(error) or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.01)
+            self._connection.execute("PRAGMA synchronous = FULL")
+            damage = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            raise self._unusable(error) from None
+        if damage != "ok":
+            raise self._unusable(damage)
+        with self._transaction() as do:
+            version = do("PRAGMA user_version").fetchone()[0]
+            tables = do("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if version == 0 and not tables:
+                for statement in _SCHEMA:
+                    do(statement)
+            elif version != _VERSION:
+                raise self._unusable(f"its version is {version}, expected {_VERSION}")
+
+    @contextmanager
+    def _transaction(self) -> "Iterator[_Do]":
+        """All of it or nothing; one within another is part of it."""
+        with self._lock:
+            if self._connection.in_transaction:
+                yield self._connection.execute
+                return
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._connection.execute
+                except BaseException:
+                    self._connection.execute("ROLLBACK")
+                    raise
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise self._unusable(error) from None
+
+    def _unusable(self, why: object) -> UsageError:
+        line = str(why).splitlines()[0]
+        return UsageError(f"{self.path} cannot be used ({line}); expected a ledger of `kernelyard run`")
+
+
+_Do = Callable[..., sqlite3.Cursor]
+
+
+def _columns(key: Key) -> tuple[int, int, int]:
+    return key.level, key.problem, key.sample
+
+
+@cache
+def _host() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    namespace = Path("/proc/self/ns/pid")
+    parts = [os.uname().nodename, boot.read_text().strip() if boot.exists() else ""]
+    return " ".join([*parts, str(namespace.readlink()) if namespace.is_symlink() else ""])
+
+
+def _started(pid: int) -> int | None:
+    """When a process of this host began, in ticks; None where there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name, in parentheses, may hold anything; state is the first field behind it, the start the twentieth.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])

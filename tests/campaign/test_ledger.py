@@ -1,0 +1,168 @@
+"""The ledger of a run: nothing lost, nothing twice, whoever dies."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from verdicts import ENVIRONMENT, SETTINGS, judged, suite
+
+from kernelyard.campaign import ledger as module
+from kernelyard.campaign.ledger import FILE_NAME, Ledger, Owner
+from kernelyard.campaign.records import Foreign, Key
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Status
+
+KEY = Key(1, 1, 0)
+OTHER = Key(1, 1, 1)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger(tmp_path, create=True) as made:
+        made.begin(suite(), SETTINGS, ENVIRONMENT)
+        yield made
+
+
+def test_a_verdict_is_read_back_as_it_was(ledger: Ledger, tmp_path: Path) -> None:
+    verdicts = [judged(OTHER), judged(KEY, Status.TIMEOUT)]
+    for one in verdicts:
+        assert ledger.lease(one.key) and ledger.finish(one)
+    with Ledger(tmp_path) as again:
+        assert again.judged() == verdicts[::-1]
+        assert again.settings == SETTINGS and again.meta("suite_sha256") == suite().sha256
+        assert again.stands(KEY) == ("s", "p", Status.TIMEOUT)
+
+
+def test_the_first_verdict_stands(ledger: Ledger) -> None:
+    assert ledger.finish(judged(KEY, Status.CRASHED))
+    assert not ledger.finish(judged(KEY, Status.TIMEOUT))
+    assert [one.verdict.status for one in ledger.judged()] == [Status.CRASHED]
+    assert not ledger.lease(KEY)
+
+
+def test_an_infra_error_gives_way(ledger: Ledger) -> None:
+    assert ledger.finish(judged(KEY, Status.INFRA_ERROR))
+    assert ledger.finish(judged(KEY, Status.CRASHED))
+    assert [one.verdict.status for one in ledger.judged()] == [Status.CRASHED]
+
+
+def test_what_is_retired_is_judged_again_and_kept_apart(ledger: Ledger) -> None:
+    ledger.finish(judged(KEY, solution="old"))
+    ledger.retire(KEY)
+    assert ledger.judged() == [] and ledger.lease(KEY)
+    assert ledger.finish(judged(KEY, solution="new"))
+    assert ledger.stands(KEY) == ("new", "p", Status.CRASHED)
+    kept = ledger._connection.execute("SELECT solution_sha256 FROM superseded").fetchall()
+    assert kept == [("old",)]
+
+
+def test_a_run_has_one_kind_of_settings(ledger: Ledger) -> None:
+    changed = SETTINGS.model_copy(update={"dtype": "bf16"})
+    ledger.begin(suite(), changed, ENVIRONMENT)
+    ledger.finish(judged(KEY))
+    with pytest.raises(UsageError, match="dtype bf16, not fp32"):
+        ledger.begin(suite(), SETTINGS, ENVIRONMENT)
+
+
+def test_foreign_outcomes_are_shown_until_there_is_a_verdict(ledger: Ledger) -> None:
+    theirs = [Foreign(level=1, problem=1, sample=i, outcome={"sample_id": i, "compiled": True}) for i in range(2)]
+    ledger.take_over(theirs)
+    ledger.take_over([theirs[0].model_copy(update={"outcome": {}})])
+    assert ledger.foreign() == theirs
+    ledger.finish(judged(KEY))
+    assert ledger.foreign() == theirs[1:]
+
+
+def _hold(folder: Path, ready: "multiprocessing.Queue[bool]") -> None:
+    held = Ledger(folder)
+    ready.put(held.lease(KEY))
+    signal.pause()
+
+
+def test_a_lease_ends_with_its_process(ledger: Ledger, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready = context.Queue()
+    holder = context.Process(target=_hold, args=(tmp_path, ready), daemon=True)
+    holder.start()
+    assert ready.get(timeout=60)
+    assert not ledger.lease(KEY) and ledger.lease(OTHER)
+    assert holder.pid is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join()
+    assert ledger.lease(KEY)
+
+
+def test_a_lease_of_another_host_ends_by_the_clock(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "_owner", Owner("elsewhere", 1, 1))
+    assert ledger.lease(KEY) and ledger.lease(OTHER)
+    now = module.time.time()
+    monkeypatch.setattr(module.time, "time", lambda: now + 0.9 * module.LEASE_SECONDS)
+    ledger.renew()
+    monkeypatch.setattr(ledger, "_owner", Owner.this())
+    monkeypatch.setattr(module.time, "time", lambda: now + 1.5 * module.LEASE_SECONDS)
+    assert not ledger.lease(KEY)
+    monkeypatch.setattr(module.time, "time", lambda: now + 2 * module.LEASE_SECONDS)
+    assert ledger.lease(KEY)
+
+
+def test_a_pid_that_is_used_again_is_another_process() -> None:
+    this = Owner.this()
+    assert not this.gone and Owner(this.host, this.pid, this.started - 1).gone
+    assert not Owner("elsewhere", this.pid, 0).gone
+
+
+def test_closing_gives_leases_back(tmp_path: Path) -> None:
+    with Ledger(tmp_path, create=True) as first, Ledger(tmp_path) as second:
+        first._owner = Owner("elsewhere", 1, 1)
+        assert first.lease(KEY) and not second.lease(KEY)
+        first.release()
+        assert second.lease(KEY)
+
+
+@pytest.mark.parametrize("damage", ["not a database", "cut", "another version"])
+def test_a_damaged_ledger_is_one_line(tmp_path: Path, damage: str) -> None:
+    with Ledger(tmp_path, create=True) as ledger:
+        ledger.begin(suite(), SETTINGS, ENVIRONMENT)
+        for i in range(50):
+            ledger.finish(judged(Key(1, 1, i)))
+    file = tmp_path / FILE_NAME
+    whole = file.read_bytes()
+    if damage == "not a database":
+        file.write_bytes(b"no ledger" * 1000)
+    elif damage == "cut":
+        file.write_bytes(whole[: len(whole) // 2])
+    else:
+        file.write_bytes(whole[:60] + (7).to_bytes(4, "big") + whole[64:])
+    with pytest.raises(UsageError) as error:
+        Ledger(tmp_path)
+    assert str(file) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_no_ledger_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"no {FILE_NAME}"):
+        Ledger(tmp_path)
+    with pytest.raises(UsageError, match="unable to open"):
+        Ledger(tmp_path / "nowhere", create=True)
+
+
+def test_many_processes_share_one(tmp_path: Path) -> None:
+    """Each takes what it gets, opens a new file at the same moment, and no candidate is judged twice."""
+    program = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
+        "from kernelyard.campaign.ledger import Ledger; from kernelyard.campaign.records import Key\n"
+        "from verdicts import *\n"
+        "ledger = Ledger(Path(sys.argv[1]), create=True); ledger.begin(suite(), SETTINGS, ENVIRONMENT)\n"
+        "keys = [Key(1, 1, i) for i in range(40)]\n"
+        "print(sum(ledger.lease(key) and ledger.finish(judged(key)) for key in keys))\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path), str(Path(__file__).parent)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    counts = [int(one.communicate(timeout=120)[0]) for one in running]
+    assert sum(counts) == 40
+    with Ledger(tmp_path) as ledger:
+        assert len(ledger.judged()) == 40
