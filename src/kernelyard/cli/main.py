@@ -52,7 +52,8 @@ def main() -> None:
     named = {verb.rstrip("_"): verb for verb in verbs()}
     try:
         # Not standalone: a wrong argument is one line here, not a usage text and a box.
-        code = build(named.get(wanted or ""))(prog_name="kernelyard", standalone_mode=False) or 0
+        application = build(named.get(wanted or ""))
+        code = application(joined_source(sys.argv[1:]), prog_name="kernelyard", standalone_mode=False) or 0
     except UsageError as error:
         print(f"kernelyard: {error}", file=sys.stderr)
         sys.exit(2)
@@ -73,6 +74,19 @@ def main() -> None:
         # Typer makes this code of Ctrl-C and says nothing.
         print("kernelyard: interrupted; what was finished is kept", file=sys.stderr)
     sys.exit(code)
+
+
+def joined_source(words: list[str]) -> list[str]:
+    """`--source local PATH`, which no parser of options takes, as `--source PATH`. Raises UsageError without a PATH."""
+    joined: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "local" and joined[-1:] == ["--source"]:
+            word = next(rest, "")
+            if not word or word.startswith("-"):
+                raise UsageError("--source local needs the path of a checkout of KernelBench")
+        joined.append(word)
+    return joined
 
 
 def _quiet_inductor() -> None:

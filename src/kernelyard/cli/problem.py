@@ -54,7 +54,7 @@ def check(
     with Console(stderr=True).status("") as status:
         for each in operators:
             status.update(each)
-            made = operator_problem(each, DTYPES[name], where.type)
+            made = operator_problem(each, name, where.type)
             groups.setdefault("library", []).append(
                 admit(made, device=where, dtype=DTYPES[name], memory_bytes=free_memory(where), seconds=seconds)
             )

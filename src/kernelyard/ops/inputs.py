@@ -10,7 +10,8 @@ LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "misaligned")
 
 def generator_of(workload: Workload, device: torch.device) -> torch.Generator:
     """Fresh, from the workload's seed: the tensors of one call are drawn from it one after another."""
-    return torch.Generator(device).manual_seed(workload.seed)
+    # The meta device, on which problems are counted, has no generator of its own.
+    return torch.Generator("cpu" if device.type == "meta" else device).manual_seed(workload.seed)
 
 
 def laid_out(x: torch.Tensor, layout: str, shape: tuple[int, ...]) -> torch.Tensor:

@@ -15,7 +15,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.workload import DTYPES
 from kernelyard.judge.admission import Admission, admit
 from kernelyard.judge.size import free_memory
-from kernelyard.suites.kernelbench import load_problem, read_source
+from kernelyard.suites.kernelbench import EXPECTED, load_problem, read_source
 
 # A process starts torch and a device before its first problem; what takes longer than this beyond its time hangs.
 GRACE_SECONDS = 60.0
@@ -132,7 +132,7 @@ def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int
 
 
 def _skipped(path: Path, dtype: str, device: torch.device, reason: str) -> Admission:
-    source = read_source(path, "problem", "Model, get_inputs and get_init_inputs")
+    source = read_source(path, "problem", EXPECTED)
     return Admission(
         problem=path.name,
         problem_sha256=source.sha256,

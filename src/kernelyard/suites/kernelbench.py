@@ -17,6 +17,7 @@ from kernelyard.core.errors import UsageError, first_line, unknown
 from kernelyard.core.problem import Problem, Source
 from kernelyard.judge.stress import NAMES
 
+EXPECTED = "Model, get_inputs and get_init_inputs"
 # Larger than any kernel worth reading; a bound on what the parser is given.
 MAX_SOURCE_BYTES = 4 << 20
 
@@ -38,10 +39,15 @@ def read_source(path: Path, role: str, expected: str) -> Source:
 
 def load_problem(path: Path) -> Problem:
     """Execute a problem file; raises UsageError for one that is not in the format."""
-    source = read_source(path, "problem", "Model, get_inputs and get_init_inputs")
+    return problem_of(read_source(path, "problem", EXPECTED))
+
+
+def problem_of(source: Source) -> Problem:
+    """Execute a problem's text; raises UsageError for one that is not in the format."""
+    path = source.path
     missing = [name for name in ("Model", "get_inputs", "get_init_inputs") if name not in _bound_names(source)]
     if missing:
-        raise UsageError(f"{path}: no {' and no '.join(missing)}; expected Model, get_inputs and get_init_inputs")
+        raise UsageError(f"{path}: no {' and no '.join(missing)}; expected {EXPECTED}")
     module = types.ModuleType("kernelyard_problem")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module

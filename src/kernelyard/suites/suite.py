@@ -16,7 +16,7 @@ class Entry:
     number: int
     """Counted from 1 within its level; KernelBench's is the number that its file's name begins with."""
     name: str
-    """The file's name, `23_Softmax.py`, or the operator's."""
+    """The file's name, `23_Softmax.py`, `softmax.py` of an operator."""
     source: Source
     load: Callable[[], Problem] = field(repr=False, compare=False)
     """Runs the source; raises UsageError for one that is no problem."""

@@ -1,0 +1,134 @@
+"""Suites by where they come from: a KernelBench checkout, its dataset on the Hub, a folder of problems, the library."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+from kernelyard import ops
+from kernelyard.core.errors import UsageError, first_line
+from kernelyard.core.problem import Source
+from kernelyard.suites.admission import problem_files
+from kernelyard.suites.kernelbench import EXPECTED, problem_of, read_source
+from kernelyard.suites.operators import operator_source
+from kernelyard.suites.suite import Entry, Suite
+
+LEVELS = (1, 2, 3, 4)
+DATASET = "ScalingIntelligence/KernelBench"
+
+REPRESENTATIVE = {
+    1: (1, 3, 6, 18, 23, 26, 33, 36, 40, 42, 48, 54, 57, 65, 77, 82, 86, 87),
+    2: (1, 2, 8, 18, 23, 28, 33, 43),
+    3: (1, 5, 8, 11, 20, 21, 33, 38, 43),
+}
+"""KernelBench's own representative subset, by level; level 4 has none."""
+
+
+def kernelbench_checkout(path: Path, levels: Sequence[int]) -> Suite:
+    """Of a checkout: its root, or the folder that holds `level1` and the others.
+
+    Raises UsageError for a path that is none, and for a level that it lacks.
+    """
+    if not path.exists():
+        raise UsageError(f"{path}: no such folder; expected a checkout of KernelBench, or --source huggingface")
+    root = next((each for each in (path / "KernelBench", path) if any(each.glob("level[0-9]"))), None)
+    if root is None:
+        raise UsageError(f"{path}: no level1 in this folder; expected a checkout of KernelBench")
+    entries: list[Entry] = []
+    for level in levels:
+        folder = root / f"level{level}"
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: no such folder; expected the problems of level {level}")
+        files = [each for each in problem_files([folder]) if leading_number(each.name)]
+        entries += [_entry(level, leading_number(each.name), _read(each)) for each in files]
+    return Suite("kernelbench", tuple(entries))
+
+
+def kernelbench_hub(levels: Sequence[int]) -> Suite:
+    """Of the dataset on the Hub, or of its local cache. Raises UsageError where neither can be had."""
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise UsageError("--source huggingface needs `pip install datasets`; or --source local PATH") from None
+    entries: list[Entry] = []
+    for level in levels:
+        try:
+            rows = load_dataset(DATASET, split=f"level_{level}")
+        except Exception as error:
+            raise UsageError(
+                f"{DATASET} level {level} cannot be had from the Hub ({first_line(error)}); expected a network, or "
+                "--source local PATH"
+            ) from None
+        for row in sorted(rows, key=lambda row: int(row["problem_id"])):
+            # The Hub's names lack the ending that a checkout's have, and by which baselines are keyed.
+            name = f"{str(row['name']).removesuffix('.py')}.py"
+            entries.append(_entry(level, int(row["problem_id"]), Source(Path(name), str(row["code"]))))
+    return Suite("kernelbench", tuple(entries))
+
+
+def folder(path: Path) -> Suite:
+    """Of problem files, level 0: numbered as their names begin where each does and no two alike, else by position."""
+    files = [each for each in problem_files([path]) if not each.name.startswith("_")]
+    numbers = [leading_number(each.name) for each in files]
+    if 0 in numbers or len(set(numbers)) < len(numbers):
+        numbers = list(range(1, len(files) + 1))
+    entries = sorted((_entry(0, number, _read(each)) for number, each in zip(numbers, files, strict=True)), key=_key)
+    return Suite(path.resolve().name, tuple(entries))
+
+
+def library(dtype: str, device_type: str) -> Suite:
+    """Of the library's operators, level 0, in the order of their names, on their ladders' workloads."""
+    sources = [operator_source(name, dtype, device_type) for name in sorted(ops.operator_names())]
+    return Suite("library", tuple(_entry(0, number, source) for number, source in enumerate(sources, 1)))
+
+
+def subset(suite: Suite, wanted: Iterable[int]) -> Suite:
+    """The problems of those numbers, in every level that has them. Raises UsageError for one that no level has."""
+    wanted = set(wanted)
+    known = {entry.number for entry in suite.entries}
+    if missing := sorted(wanted - known):
+        levels = ", ".join(str(level) for level in sorted({entry.level for entry in suite.entries}))
+        where = suite.name if levels == "0" else f"{suite.name} level {levels}"
+        raise UsageError(f"{where} has no problem {missing[0]}; expected {spans(known)}")
+    return _only(suite, lambda entry: entry.number in wanted)
+
+
+def representative(suite: Suite) -> Suite:
+    """KernelBench's representative subset of what is in `suite`. Raises UsageError where that is nothing."""
+    chosen = _only(suite, lambda entry: entry.number in REPRESENTATIVE.get(entry.level, ()))
+    if not chosen.entries:
+        raise UsageError("the representative subset is of KernelBench's levels 1, 2 and 3")
+    return chosen
+
+
+def leading_number(name: str) -> int:
+    """23 of `23_Softmax.py`; 0 where a name begins with no number."""
+    found = re.match(r"\d+", name)
+    return int(found[0]) if found else 0
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """`1-3, 7` of 1, 2, 3 and 7."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def _only(suite: Suite, keep: Callable[[Entry], bool]) -> Suite:
+    return Suite(suite.name, tuple(entry for entry in suite.entries if keep(entry)))
+
+
+def _read(path: Path) -> Source:
+    return read_source(path, "problem", EXPECTED)
+
+
+def _entry(level: int, number: int, source: Source) -> Entry:
+    return Entry(level, number, source.path.name, source, partial(problem_of, source))
+
+
+def _key(entry: Entry) -> tuple[int, int]:
+    return entry.level, entry.number

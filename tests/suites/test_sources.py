@@ -1,0 +1,182 @@
+"""Where suites come from, and what a wrong choice of problems is told."""
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from made_up import LINEAR, NUMBERS, checkout
+from typer.testing import CliRunner
+
+from kernelyard import ops
+from kernelyard.cli.main import joined_source
+from kernelyard.core.errors import UsageError
+from kernelyard.core.problem import Source
+from kernelyard.suites.selection import Selection, numbers, with_selection
+from kernelyard.suites.sources import spans
+from kernelyard.suites.suite import Suite
+
+
+def loaded(**chosen: Any) -> Suite:
+    return Selection(**chosen).load("float32", "cpu")
+
+
+def keys(suite: Suite) -> list[tuple[int, int]]:
+    return [(entry.level, entry.number) for entry in suite.entries]
+
+
+def test_a_checkout_is_given_by_its_root_or_by_the_folder_of_its_levels(tmp_path: Path) -> None:
+    root = checkout(tmp_path)
+    whole = loaded(source=str(root))
+    assert keys(whole) == [(level, number) for level, chosen in NUMBERS.items() for number in chosen]
+    assert whole.entries[2].name == "10_Linear_1.py"
+    assert loaded(source=str(root / "KernelBench")).sha256 == whole.sha256
+    model = whole.entries[1].load().make_model([16, 32], 0, torch.float32, torch.device("cpu"))
+    assert model.linear.in_features == 16
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({"level": "3"}, [(3, 1), (3, 2), (3, 10)]),
+        ({"level": "1,4", "ids": "1"}, [(1, 1), (4, 1)]),
+        ({"level": "1-2", "ids": "10, 2-4"}, [(1, 2), (1, 10), (2, 2), (2, 3), (2, 4), (2, 10)]),
+        ({"representative": True}, [(1, 1), (2, 1), (2, 2), (3, 1)]),
+        ({"representative": True, "ids": "2"}, [(2, 2)]),
+    ],
+)
+def test_levels_ids_and_ranges_choose(chosen: dict[str, Any], expected: list[tuple[int, int]], tmp_path: Path) -> None:
+    assert keys(loaded(source=str(checkout(tmp_path)), **chosen)) == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({}, "--suite kernelbench needs --source local PATH"),
+        ({"source": "{root}/nowhere"}, "nowhere: no such folder; expected a checkout of KernelBench"),
+        ({"source": "{root}/empty"}, "empty: no level1 in this folder"),
+        ({"source": "{root}", "level": "5"}, "unknown level 5; expected 1-4"),
+        ({"source": "{root}", "level": "1-"}, "--level '1-': expected numbers and ranges, like 1,3,10-20"),
+        (
+            {"source": "{root}", "level": "1,3", "ids": "2,4"},
+            "kernelbench level 1, 3 has no problem 4; expected 1-2, 10",
+        ),
+        ({"source": "{root}", "ids": "3-1"}, "--ids '3-1'"),
+        ({"source": "{root}", "ids": "1-99999999"}, "--ids '1-99999999'"),
+        ({"source": "{root}", "level": "4", "representative": True}, "the representative subset is of"),
+        ({"suite": "kernlbench"}, "unknown suite 'kernlbench': did you mean 'kernelbench'?"),
+        ({"suite": "{root}/nowhere"}, "nowhere: no such folder; expected kernelbench, library or a folder"),
+        ({"suite": "{root}/empty"}, "empty: no .py in this folder"),
+        ({"suite": "library", "level": "1"}, "are for --suite kernelbench, not library"),
+        ({"suite": "library", "ids": "99"}, "library has no problem 99; expected 1-"),
+    ],
+    ids=str,
+)
+def test_a_wrong_choice_is_one_line(chosen: dict[str, Any], said: str, tmp_path: Path) -> None:
+    checkout(tmp_path)
+    (tmp_path / "empty").mkdir()
+    given = {key: value.format(root=tmp_path) if isinstance(value, str) else value for key, value in chosen.items()}
+    with pytest.raises(UsageError) as told:
+        loaded(**given)
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_the_hash_is_of_the_texts_and_of_their_numbers(tmp_path: Path) -> None:
+    root = checkout(tmp_path)
+    before = loaded(source=str(root)).sha256
+    assert loaded(source=str(root), level="1").sha256 != before
+    (root / "KernelBench/level1/1_Linear_1.py").write_text(LINEAR.format(width=9))
+    assert loaded(source=str(root)).sha256 != before
+
+
+def test_a_folder_is_numbered_by_its_names_or_else_by_position(tmp_path: Path) -> None:
+    for name in ("7_b.py", "3_a.py", "__init__.py"):
+        (tmp_path / name).write_text(LINEAR.format(width=8))
+    suite = loaded(suite=str(tmp_path))
+    assert [(entry.number, entry.name) for entry in suite.entries] == [(3, "3_a.py"), (7, "7_b.py")]
+    (tmp_path / "7_c.py").write_text(LINEAR.format(width=8))
+    assert keys(loaded(suite=str(tmp_path))) == [(0, 1), (0, 2), (0, 3)]
+
+
+def test_the_librarys_problems_are_texts_that_a_worker_can_run() -> None:
+    suite = loaded(suite="library")
+    assert [entry.name for entry in suite.entries] == [f"{name}.py" for name in sorted(ops.operator_names())]
+    problem = suite.entries[-1].load()
+    exact = problem.make_inputs(1, torch.float64, torch.device("cpu"))
+    rounded = [value.float() if torch.is_tensor(value) and value.dtype is torch.float64 else value for value in exact]
+    model = problem.make_model([], 0, torch.float32, torch.device("cpu"))
+    torch.testing.assert_close(model(*rounded), model(*exact).float())
+    assert Selection(suite="library").load("bfloat16", "cpu").sha256 != suite.sha256
+
+
+class Hub(types.ModuleType):
+    """A stand-in for the package `datasets`."""
+
+    def __init__(self, rows: dict[str, list[dict[str, Any]]]) -> None:
+        super().__init__("datasets")
+        self.rows = rows
+
+    def load_dataset(self, name: str, *, split: str) -> list[dict[str, Any]]:
+        assert name == "ScalingIntelligence/KernelBench"
+        if split not in self.rows:
+            raise ConnectionError("Couldn't reach the Hub\nand more lines")
+        return self.rows[split]
+
+
+def test_the_hubs_problems_are_those_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = loaded(source=str(checkout(tmp_path)), level="1")
+    rows = [
+        {"code": entry.source.text, "level": 1, "name": entry.name.removesuffix(".py"), "problem_id": entry.number}
+        for entry in reversed(local.entries)
+    ]
+    monkeypatch.setitem(sys.modules, "datasets", Hub({"level_1": rows}))
+    hub = loaded(source="huggingface", level="1")
+    assert hub.sha256 == local.sha256
+    assert [entry.name for entry in hub.entries] == [entry.name for entry in local.entries]
+    with pytest.raises(UsageError) as told:
+        loaded(source="huggingface", level="2")
+    assert "level 2 cannot be had from the Hub (ConnectionError: Couldn't reach the Hub)" in str(told.value)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UsageError, match="needs `pip install datasets`; or --source local PATH"):
+        loaded(source="huggingface")
+
+
+def test_numbers_and_spans_are_each_others_inverse() -> None:
+    assert numbers("3,1,2,7-9,8", "--ids") == (1, 2, 3, 7, 8, 9)
+    assert spans([9, 8, 7, 1, 2, 3]) == "1-3, 7-9"
+
+
+def test_every_field_of_a_selection_is_an_option_of_the_verb() -> None:
+    application = typer.Typer()
+    got: list[tuple[str, Selection, bool]] = []
+
+    @application.command()
+    @with_selection
+    def verb(folder: str, selection: Selection, json: bool = False) -> None:
+        """A verb."""
+        got.append((folder, selection, json))
+
+    options = ["run", "--source", "x", "--level", "1", "--ids", "2", "--representative", "--json"]
+    result = CliRunner().invoke(application, options)
+    assert result.exit_code == 0, result.output
+    assert got == [("run", Selection(source="x", level="1", ids="2", representative=True), True)]
+
+
+def test_source_local_takes_the_word_after_it() -> None:
+    assert joined_source(["list", "--source", "local", "a", "--json"]) == ["list", "--source", "a", "--json"]
+    assert joined_source(["--source", "huggingface"]) == ["--source", "huggingface"]
+    for words in (["--source", "local"], ["--source", "local", "--json"]):
+        with pytest.raises(UsageError, match="--source local needs the path"):
+            joined_source(words)
+
+
+def test_an_operator_that_is_not_there() -> None:
+    from kernelyard.suites.operators import operator_source
+
+    assert isinstance(operator_source("softmax", "float32", "cpu"), Source)
+    with pytest.raises(UsageError, match="unknown operator"):
+        operator_source("sofmax", "float32", "cpu")
