@@ -1,7 +1,6 @@
 """Turn an implementation, a workload and a mode into a call without arguments, which is what clocks take."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -46,6 +45,20 @@ def prepare(
     wanted = list(named.values())
     kept = as_tuple(candidate.call(*arguments))
     grads = [torch.randn_like(output) if output.dim() else torch.ones_like(output) for output in kept]
-    if mode is Mode.BACKWARD:
-        return partial(torch.autograd.grad, kept, wanted, grads, retain_graph=True)
-    return lambda: torch.autograd.grad(as_tuple(candidate.call(*arguments)), wanted, grads)
+
+    def walk() -> tuple[torch.Tensor, ...]:
+        if mode is Mode.BACKWARD:
+            return torch.autograd.grad(kept, wanted, grads, retain_graph=True)
+        return torch.autograd.grad(as_tuple(candidate.call(*arguments)), wanted, grads)
+
+    return (lambda: [_written(gradient) for gradient in walk()]) if any(map(_expanded, walk())) else walk
+
+
+def _expanded(gradient: torch.Tensor) -> bool:
+    """Whether elements share memory, as those of one row that stands for all do."""
+    return any(stride == 0 and size > 1 for size, stride in zip(gradient.shape, gradient.stride(), strict=True))
+
+
+def _written(gradient: torch.Tensor) -> torch.Tensor:
+    """Every element in memory of its own, as a leaf's `.grad` has it: autograd makes that copy, so it is timed."""
+    return gradient.contiguous() if _expanded(gradient) else gradient
