@@ -1,0 +1,193 @@
+"""What torch itself takes for each problem: measured here, kept with what it holds for, shown in KernelBench's format.
+
+A folder holds one device and dtype, as KernelBench's `results/timing/<hardware>/` does. `kernelyard.jsonl` is the
+ledger, a line a problem with every sample; KernelBench's files beside it are views of it. An entry is found by the
+problem's text, the dtype and the device, so a stale one is never found.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from kernelyard.core.environment import Environment
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Record, Timing
+from kernelyard.judge.statistics import Ratio, median, paired_ratio
+
+LEDGER = "kernelyard.jsonl"
+BLOCKS = 7
+"""Samples of two variants are compared by medians of this many spans of the same time; each has 7 samples at least."""
+
+
+class Variant(str, Enum):
+    """A way for torch to run the reference."""
+
+    EAGER = "eager"
+    COMPILE = "compile"
+    MAX_AUTOTUNE = "max-autotune"
+    CUDAGRAPHS = "cudagraphs"
+
+
+FILES = {
+    Variant.EAGER: "baseline_time_torch.json",
+    Variant.COMPILE: "baseline_time_torch_compile_inductor_default.json",
+    Variant.MAX_AUTOTUNE: "baseline_time_torch_compile_inductor_max-autotune.json",
+    Variant.CUDAGRAPHS: "baseline_time_torch_compile_cudagraphs.json",
+}
+"""KernelBench's names."""
+
+
+class Baseline(Record):
+    """One problem, every variant asked for: timed in one process, interleaved."""
+
+    level: int
+    problem: int
+    problem_name: str
+    problem_sha256: str
+    dtype: str
+    times: dict[Variant, Timing]
+    failures: dict[Variant, str]
+    """Why a variant has no time. One that cannot run is a fact and not measured again; a lost process is not kept."""
+    environment: Environment
+    seconds: float
+    """Wall time, compilation included."""
+
+    @property
+    def best(self) -> Variant | None:
+        """The fastest by the median; None where nothing ran."""
+        return min(self.times, key=lambda variant: self.times[variant].p50_ms, default=None)
+
+    def gain(self, variant: Variant) -> Ratio:
+        """Eager's time over the variant's. Raises KeyError where one of them was not timed."""
+        return paired_ratio(_blocks(self.times[Variant.EAGER]), _blocks(self.times[variant]))
+
+
+def _blocks(timing: Timing) -> list[float]:
+    """Medians of consecutive spans: what the calls of one variant took in each part of the same stretch of time."""
+    return [median(part.tolist()) for part in np.array_split(timing.samples_ms, BLOCKS) if len(part)]
+
+
+class BaselineFolder:
+    """Baselines of one device and dtype."""
+
+    def __init__(self, folder: Path, entries: Iterable[Baseline]) -> None:
+        self.folder, self.entries = folder, list(entries)
+
+    @classmethod
+    def read(cls, folder: Path) -> "BaselineFolder":
+        """What a folder holds; nothing where there is none. A last line that a kill cut short is left out."""
+        path = folder / LEDGER
+        lines = path.read_text().splitlines() if path.is_file() else []
+        entries = []
+        for number, line in enumerate(lines, 1):
+            try:
+                entries.append(Baseline.model_validate_json(line))
+            except ValidationError as error:
+                if number < len(lines):
+                    raise UsageError(f"{path}:{number}: no baseline ({error.error_count()} errors)") from None
+        return cls(folder, entries)
+
+    @cached_property
+    def _found(self) -> dict[tuple[str, str, str], Baseline]:
+        return {(each.problem_sha256, each.dtype, each.environment.device_name): each for each in self.entries}
+
+    def find(self, problem_sha256: str, dtype: str, device_name: str) -> Baseline | None:
+        """The newest measurement of that text in that dtype on such a device."""
+        return self._found.get((problem_sha256, dtype, device_name))
+
+    def fits(self, environment: Environment, dtype: str) -> None:
+        """Raises UsageError where the folder is another device's, another dtype's or KernelBench's own."""
+        for each in self.entries:
+            if (each.dtype, each.environment.device_name) != (dtype, environment.device_name):
+                raise UsageError(
+                    f"{self.folder}: holds {each.dtype} baselines of {each.environment.device_name}, not {dtype} of"
+                    f" {environment.device_name}; expected another --hardware"
+                )
+        if not self.entries and (theirs := sorted(self.folder.glob("*.json"))):
+            raise UsageError(f"{theirs[0]}: not measured by this; expected another --hardware")
+
+    def add(self, baseline: Baseline) -> None:
+        """Keep one more measurement, on disk at once."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / LEDGER
+        text = baseline.model_dump_json() + "\n"
+        if path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size:
+            # The line that a kill cut short.
+            path.write_text(path.read_text().rpartition("\n")[0] + "\n")
+        with path.open("a") as file:
+            file.write(text)
+        self.entries.append(baseline)
+        self.__dict__.pop("_found", None)
+
+    def write_kernelbench(self) -> list[Path]:
+        """KernelBench's files, made anew: a problem that failed is left out, for null would end their script."""
+        newest = {(each.level, each.problem_name): each for each in self.entries}
+        written = []
+        for variant, name in FILES.items():
+            levels: dict[str, dict[str, Any]] = {}
+            for (level, problem), each in sorted(newest.items(), key=lambda item: (item[0][0], item[1].problem)):
+                if variant in each.times:
+                    device = each.environment
+                    stats = kernelbench_stats(each.times[variant].samples_ms, device.device_name, device.device)
+                    levels.setdefault(f"level{level}", {})[problem] = stats
+            if levels:
+                path = self.folder / name
+                path.with_suffix(".tmp").write_text(json.dumps(levels, indent=4))
+                path.with_suffix(".tmp").replace(path)
+                written.append(path)
+        return written
+
+
+def kernelbench_stats(samples_ms: Sequence[float], hardware: str, device: str) -> dict[str, Any]:
+    """A time as KernelBench writes it: milliseconds in three significant digits, the mean and no median."""
+    samples = np.asarray(samples_ms)
+    figures = {"mean": samples.mean(), "std": samples.std(), "min": samples.min(), "max": samples.max()}
+    return {
+        **{name: float(f"{figure:.3g}") for name, figure in figures.items()},
+        "num_trials": len(samples_ms),
+        "hardware": hardware,
+        "device": device,
+    }
+
+
+class KernelBenchBaseline(Record):
+    """A baseline file of KernelBench's. It says neither problem text nor dtype nor versions: names are all it has."""
+
+    path: str
+    means: dict[str, dict[str, float]]
+    """Milliseconds by `level1` and problem file."""
+    hardware: tuple[str, ...]
+
+    def level(self, level: int) -> dict[str, float]:
+        """Mean milliseconds by problem file; nothing for a level that the file has not."""
+        return self.means.get(f"level{level}", {})
+
+
+def read_kernelbench(path: Path) -> KernelBenchBaseline:
+    """Raises UsageError for a file in another format. A problem that failed there (null) is left out."""
+    try:
+        levels = json.loads(path.read_text())
+        entries = {
+            level: {name: stats for name, stats in problems.items() if stats is not None}
+            for level, problems in levels.items()
+        }
+        means = {
+            level: {name: float(stats["mean"]) for name, stats in found.items()} for level, found in entries.items()
+        }
+        hardware = sorted({_hardware(stats) for found in entries.values() for stats in found.values()})
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; expected a baseline file of KernelBench's") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        expected = '{"level1": {"1_x.py": {"mean": 1.23, ...}}}'
+        raise UsageError(f"{path}: no baseline file of KernelBench's; expected {expected}") from None
+    return KernelBenchBaseline(path=str(path), means=means, hardware=tuple(hardware))
+
+
+def _hardware(stats: Mapping[str, Any]) -> str:
+    return str(stats.get("hardware", "unknown hardware"))

@@ -1,0 +1,98 @@
+"""`kernelyard baseline --suite ...`: what torch itself takes, eager and compiled, for every problem of a suite."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from kernelyard.campaign.baselines import Baseline, BaselineFolder, Variant
+from kernelyard.campaign.measuring import measure_all
+from kernelyard.core.environment import Environment, describe, resolve_device
+from kernelyard.core.errors import unknown
+from kernelyard.core.workload import SHORT_NAMES, parse_dtype
+from kernelyard.report.table import format_ms, format_ratio
+from kernelyard.suites.selection import Selection, with_selection
+from kernelyard.suites.suite import Entry
+
+ALL = ",".join(variant.value for variant in Variant)
+
+
+@with_selection
+def baseline(
+    selection: Selection,
+    dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
+    variants: Annotated[str, typer.Option(help="Ways to run the reference; eager always is one.")] = ALL,
+    out: Annotated[Path, typer.Option(help="The folder of all hardware's folders.")] = Path("results/timing"),
+    hardware: Annotated[str | None, typer.Option(help="Its folder; by default device and dtype.")] = None,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for a problem, compilations included.")] = 900.0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
+) -> None:
+    """Measure what is not measured yet, a process a problem; a killed run goes on where it stopped.
+
+    Writes kernelyard.jsonl, every sample with what it holds for, and KernelBench's files beside it. Exit code 1 where a
+    problem has no time.
+    """
+    where, name = resolve_device(device), parse_dtype(dtype)
+    wanted = _variants(variants)
+    suite = selection.load(name, where.type)
+    environment = describe(where)
+    folder = BaselineFolder.read(out / (hardware or _folder_name(environment, name)))
+    folder.fits(environment, name)
+    due = [entry for entry in suite.entries if not _measured(folder, entry, name, environment, wanted)]
+    print(f"{len(suite.entries)} problems, {len(suite.entries) - len(due)} measured before; into {folder.folder}")
+    lost = 0
+    try:
+        with Console(stderr=True).status("") as status:
+            measured = measure_all(due, device=where, dtype=name, variants=wanted, timeout=timeout)
+            for place, (entry, found) in enumerate(measured, 1):
+                status.update(f"{place} of {len(due)}, last {entry.name}")
+                if isinstance(found, Baseline):
+                    folder.add(found)
+                else:
+                    lost += 1
+                print(f"{entry.level}/{entry.name}: {_line(found)}", flush=True)
+    finally:
+        folder.write_kernelbench()
+    if lost:
+        raise typer.Exit(1)
+
+
+def _variants(text: str) -> tuple[Variant, ...]:
+    known = {variant.value: variant for variant in Variant}
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise unknown("variant", name, known)
+    return tuple(dict.fromkeys([Variant.EAGER, *(known[name] for name in names)]))
+
+
+def _folder_name(environment: Environment, dtype: str) -> str:
+    """`NVIDIA_H100_80GB_HBM3_fp32`."""
+    short = next(short for short, name in SHORT_NAMES.items() if name == dtype)
+    return f"{re.sub(r'[^A-Za-z0-9.]+', '_', environment.device_name).strip('_')}_{short}"
+
+
+def _measured(
+    folder: BaselineFolder, entry: Entry, dtype: str, environment: Environment, wanted: Sequence[Variant]
+) -> bool:
+    """Whether every variant was tried on this very text, with this torch."""
+    found = folder.find(entry.source.sha256, dtype, environment.device_name)
+    return (
+        found is not None
+        and found.environment.torch == environment.torch
+        and {*wanted} <= {*found.times, *found.failures}
+    )
+
+
+def _line(found: Baseline | str) -> str:
+    if isinstance(found, str):
+        return f"no time: {found}"
+    parts = [f"eager {format_ms(found.times[Variant.EAGER].p50_ms)}"]
+    for variant in (variant for variant in found.times if variant is not Variant.EAGER):
+        gain = found.gain(variant).mean
+        parts.append(f"{variant.value} {format_ms(found.times[variant].p50_ms)} ({format_ratio(gain)})")
+    parts += [f"{variant.value} failed: {reason}" for variant, reason in found.failures.items()]
+    return ", ".join(parts)

@@ -1,0 +1,187 @@
+"""Baselines: kept with what they hold for, never found for anything else, readable by KernelBench's script."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from verdicts import ENVIRONMENT
+
+from kernelyard.campaign.baselines import (
+    FILES,
+    LEDGER,
+    Baseline,
+    BaselineFolder,
+    Variant,
+    kernelbench_stats,
+    read_kernelbench,
+)
+from kernelyard.campaign.measuring import measure_all
+from kernelyard.core.errors import UsageError
+from kernelyard.core.problem import Source
+from kernelyard.core.verdict import Timing
+from kernelyard.suites.kernelbench import problem_of
+from kernelyard.suites.suite import Entry
+
+PROBLEM = """
+import os
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        {what}
+        return x + 1
+
+def get_inputs():
+    return [torch.rand(64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def times(milliseconds: float, cache: str = "cold") -> Timing:
+    return Timing(
+        samples_ms=tuple(milliseconds * (1 + place % 5 / 100) for place in range(70)), timer="host", cache=cache
+    )
+
+
+def baseline(name: str = "1_Softmax.py", problem: str = "p", level: int = 1, **changes: object) -> Baseline:
+    fields: dict[str, object] = {
+        "level": level,
+        "problem": int(name.partition("_")[0]),
+        "problem_name": name,
+        "problem_sha256": problem,
+        "dtype": "float32",
+        "times": {Variant.EAGER: times(2.0), Variant.COMPILE: times(1.0)},
+        "failures": {Variant.CUDAGRAPHS: "UsageError: needs a GPU"},
+        "environment": ENVIRONMENT,
+        "seconds": 3.0,
+    }
+    return Baseline.model_validate({**fields, **changes})
+
+
+def entry(number: int, what: str) -> Entry:
+    source = Source(Path(f"{number}_made_up.py"), PROBLEM.format(what=what))
+    return Entry(1, number, source.path.name, source, partial(problem_of, source))
+
+
+def test_a_baseline_is_found_for_the_same_text_dtype_and_device_alone(tmp_path) -> None:
+    BaselineFolder(tmp_path, []).add(baseline())
+    folder = BaselineFolder.read(tmp_path)
+    assert folder.find("p", "float32", "a CPU") == baseline()
+    assert folder.find("another text", "float32", "a CPU") is None
+    assert folder.find("p", "bfloat16", "a CPU") is None
+    assert folder.find("p", "float32", "another CPU") is None
+
+
+def test_the_newest_measurement_of_a_text_counts(tmp_path) -> None:
+    folder = BaselineFolder(tmp_path, [])
+    folder.add(baseline())
+    assert folder.find("p", "float32", "a CPU") == baseline()
+    folder.add(baseline(times={Variant.EAGER: times(5.0)}))
+    assert folder.find("p", "float32", "a CPU").times[Variant.EAGER] == times(5.0)
+    assert BaselineFolder.read(tmp_path).find("p", "float32", "a CPU").best is Variant.EAGER
+
+
+def test_a_line_that_a_kill_cut_short_costs_that_line(tmp_path) -> None:
+    folder = BaselineFolder(tmp_path, [])
+    folder.add(baseline())
+    path = tmp_path / LEDGER
+    path.write_text(path.read_text() + baseline("2_x.py").model_dump_json()[:100])
+    folder = BaselineFolder.read(tmp_path)
+    assert len(folder.entries) == 1
+    folder.add(baseline("3_y.py", "q"))
+    assert [each.problem for each in BaselineFolder.read(tmp_path).entries] == [1, 3]
+
+
+def test_a_damaged_ledger_is_said(tmp_path) -> None:
+    (tmp_path / LEDGER).write_text("no baseline\n" + baseline().model_dump_json() + "\n")
+    with pytest.raises(UsageError, match=rf"{LEDGER}:1: no baseline"):
+        BaselineFolder.read(tmp_path)
+
+
+def test_a_folder_is_of_one_device_and_dtype_and_never_overwrites_others(tmp_path) -> None:
+    folder = BaselineFolder(tmp_path, [baseline()])
+    folder.fits(ENVIRONMENT, "float32")
+    for environment, dtype in (
+        (ENVIRONMENT, "bfloat16"),
+        (ENVIRONMENT.model_copy(update={"device_name": "b"}), "float32"),
+    ):
+        with pytest.raises(UsageError, match="expected another --hardware"):
+            folder.fits(environment, dtype)
+    (tmp_path / FILES[Variant.EAGER]).write_text("{}")
+    with pytest.raises(UsageError, match="not measured by this"):
+        BaselineFolder.read(tmp_path).fits(ENVIRONMENT, "float32")
+
+
+def test_kernelbench_files_say_what_was_measured_and_leave_out_what_failed(tmp_path) -> None:
+    folder = BaselineFolder(tmp_path, [])
+    folder.add(baseline("10_Late.py", "b"))
+    folder.add(baseline("2_Early.py", "a"))
+    folder.add(baseline("2_Early.py", "a newer text", times={Variant.EAGER: times(4.0)}))
+    written = folder.write_kernelbench()
+    assert [path.name for path in written] == [FILES[Variant.EAGER], FILES[Variant.COMPILE]]
+    eager, compiled = (json.loads(path.read_text())["level1"] for path in written)
+    assert list(eager) == ["2_Early.py", "10_Late.py"]
+    assert eager["2_Early.py"]["mean"] == 4.08
+    assert list(compiled) == ["10_Late.py"]
+    read = read_kernelbench(written[0])
+    assert read.level(1) == {"2_Early.py": 4.08, "10_Late.py": 2.04}
+    assert read.level(2) == {}
+    assert read.hardware == ("a CPU",)
+
+
+def test_stats_have_kernelbench_digits() -> None:
+    """Computed with `get_timing_stats` of KernelBench 423217d on the same samples."""
+    assert kernelbench_stats([1.23456, 0.98765, 12.3456], "a GPU", "cuda:0") == {
+        "mean": 4.86, "std": 5.3, "min": 0.988, "max": 12.3, "num_trials": 3, "hardware": "a GPU", "device": "cuda:0",
+    }  # fmt: skip
+
+
+def test_a_null_of_theirs_is_no_time_and_a_stranger_is_no_baseline(tmp_path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"level1": {"1_a.py": None, "2_b.py": {"mean": 3}}}))
+    assert read_kernelbench(path).level(1) == {"2_b.py": 3.0}
+    for text in ("[]", "{", '{"level1": {"1_a.py": {"median": 1}}}'):
+        path.write_text(text)
+        with pytest.raises(UsageError, match="no baseline file of KernelBench's"):
+            read_kernelbench(path)
+
+
+def test_the_gain_of_a_variant_is_paired_by_spans_of_time() -> None:
+    """Both drift alike, and the ratio does not."""
+    drift = [1 + place / 20 for place in range(70)]
+    eager = Timing(samples_ms=tuple(3 * d for d in drift), timer="host", cache="cold")
+    compiled = Timing(samples_ms=tuple(2 * d for d in drift[::2]), timer="host", cache="cold")
+    found = baseline(times={Variant.EAGER: eager, Variant.COMPILE: compiled})
+    gain = found.gain(Variant.COMPILE)
+    assert gain.mean == pytest.approx(1.5, rel=0.02)
+    assert gain.high / gain.low < 1.02
+    assert found.best is Variant.COMPILE
+
+
+@pytest.mark.slow
+def test_a_crash_and_a_hang_cost_one_problem_each() -> None:
+    entries = [
+        entry(1, "pass"),
+        entry(2, "os.abort()"),
+        entry(3, "import time; time.sleep(60)"),
+        entry(4, "raise ValueError('no such thing')"),
+    ]
+    found = {
+        each.number: result
+        for each, result in measure_all(
+            entries, device=torch.device("cpu"), dtype="float32", variants=[Variant.CUDAGRAPHS], timeout=15
+        )
+    }
+    first = found[1]
+    assert isinstance(first, Baseline)
+    assert first.times[Variant.EAGER].timer == "host"
+    assert first.times[Variant.EAGER].cache == "cold"
+    assert first.failures == {Variant.CUDAGRAPHS: "UsageError: needs a GPU"}
+    assert first.problem_sha256 == entries[0].source.sha256
+    assert found[2] == "its process ended by itself, exit code -6"
+    assert found[3] == "no end after 15 s"
+    assert found[4] == "the reference fails: ValueError: no such thing"
