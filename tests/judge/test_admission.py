@@ -140,7 +140,7 @@ def test_the_verb(tmp_path: Path) -> None:
     done = check(example, "--op", "rms_norm", "--json", "--device", "cpu", "--table", str(document), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     *_, library, last = done.stdout.splitlines()
-    assert json.loads(library)["problem"] == "rms_norm" and json.loads(last)["status"] == "valid"
+    assert json.loads(library)["problem"] == "rms_norm.py" and json.loads(last)["status"] == "valid"
     assert "  zeros            killed by first" in done.stdout
     assert "| library | 1 | 1 | 0 | 0 |" in document.read_text() and document.read_text().endswith("After.\n")
 

@@ -15,6 +15,7 @@ from kernelyard.judge.size import free_memory
 from kernelyard.report import markers
 from kernelyard.report.admission import admission_lines, admission_table
 from kernelyard.suites.admission import admit_all, problem_files
+from kernelyard.suites.degenerate import enter
 from kernelyard.suites.kernelbench import load_problem
 from kernelyard.suites.operators import operator_problem
 
@@ -36,6 +37,7 @@ def check(
     seconds: Annotated[float, typer.Option(min=1.0, help="For each problem; looked at between questions.")] = 60.0,
     jobs: Annotated[int, typer.Option(min=1, help="Problems at once, which share the memory.")] = 1,
     table: Annotated[Path | None, typer.Option(help="A Markdown file in which to renew the table.")] = None,
+    mark: Annotated[bool, typer.Option("--mark", help="Enter the degenerate ones in the package's table.")] = False,
     json: Annotated[bool, typer.Option("--json", help="A line of JSON for each problem, last of stdout.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
@@ -76,6 +78,8 @@ def check(
         print("\n".join(admission_lines(record)))
     if table is not None:
         markers.replace(table, f"admission:{where.type}", admission_table(groups, describe(where)))
+    if mark:
+        enter(records)
     if json:
         for record in records:
             print(record.model_dump_json())

@@ -17,6 +17,7 @@ from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.compare import compare
 from kernelyard.judge.contract import misplaced
+from kernelyard.judge.counting import Uncountable, count
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.sandbox.session import Fetched
 from kernelyard.sandbox.wire import named_leaves
@@ -207,7 +208,14 @@ class Exam:
         return None
 
     def cost(self, question: Question) -> Cost:
-        """Inputs and weights read once, outputs written once; operations as torch counts them (matrix products)."""
+        """Inputs and weights read once, outputs written once; operations as torch counts them (matrix products).
+
+        Counted without running it where that goes: in cuDNN's recurrent layers torch counts none.
+        """
+        try:
+            return count(self.problem, self.dtype).cost
+        except Uncountable:
+            pass
         held = [*question.pristine(), *self.model.state_dict().values()]
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             self.model(*_copied(question.arguments, self.dtype, self.device))

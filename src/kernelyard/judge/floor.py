@@ -5,24 +5,26 @@ import time
 
 import torch
 
+from kernelyard.core.errors import unknown
 from kernelyard.core.operator import Cost
 from kernelyard.core.verdict import Floor, Record
 from kernelyard.core.workload import DTYPES
 from kernelyard.judge.timing import Call, interleaved
 
-# Peak memory bandwidth in 1e9 bytes a second, from the vendors' datasheets; the name decides, most telling part first.
-DATASHEET_GBPS = (
-    (r"H100.*PCIe", 2000.0),
-    (r"H100 NVL", 3900.0),
-    (r"H100", 3350.0),
-    (r"H200", 4800.0),
-    (r"B200", 8000.0),
-    (r"A100.*80GB", 2039.0),
-    (r"A100", 1555.0),
-    (r"T4", 320.0),
-    (r"L40S", 864.0),
-    (r"L4", 300.0),
-    (r"MI300X", 5300.0),
+# By the vendors' datasheets: peak memory bandwidth in 1e9 bytes a second; matrix products in 1e12 operations a second
+# for dense matrices, in full fp32 and in the 16-bit formats. The name decides, most telling part first.
+DATASHEETS = (
+    (r"H100.*PCIe", 2000.0, 51.0, 756.0),
+    (r"H100 NVL", 3900.0, 60.0, 835.0),
+    (r"H100", 3350.0, 67.0, 989.0),
+    (r"H200", 4800.0, 67.0, 989.0),
+    (r"B200", 8000.0, 75.0, 2250.0),
+    (r"A100.*80GB", 2039.0, 19.5, 312.0),
+    (r"A100", 1555.0, 19.5, 312.0),
+    (r"T4", 320.0, 8.1, 65.0),
+    (r"L40S", 864.0, 91.6, 362.0),
+    (r"L4", 300.0, 30.3, 121.0),
+    (r"MI300X", 5300.0, 163.4, 1307.0),
 )
 # A call may read or write what lies in the cache: on an H100 that holds 50 MB, small workloads beat the copy ceiling
 # honestly. The impossible bound takes writes for free and leaves a tenth of slack on the datasheet's bandwidth.
@@ -46,7 +48,20 @@ class Ceilings(Record):
 
 
 def datasheet_gbps(device_name: str) -> float | None:
-    return next((gbps for pattern, gbps in DATASHEET_GBPS if re.search(pattern, device_name)), None)
+    return next((gbps for pattern, gbps, *_ in DATASHEETS if _named(pattern, device_name)), None)
+
+
+def datasheet_ceilings(device_name: str, dtype: str) -> Ceilings:
+    """What the vendor promises, for floors of a device that is not here. Raises UsageError for an unknown one."""
+    for pattern, gbps, full, half in DATASHEETS:
+        if _named(pattern, device_name):
+            tflops = full if dtype == "float32" else half
+            return Ceilings(copy_gbps=gbps, cached_gbps=None, tflops=tflops, datasheet_gbps=gbps)
+    raise unknown("GPU", device_name, [pattern.replace(".*", " ") for pattern, *_ in DATASHEETS])
+
+
+def _named(pattern: str, device_name: str) -> bool:
+    return re.search(rf"\b(?:{pattern})\b", device_name, re.IGNORECASE) is not None
 
 
 def measure_ceilings(device: torch.device, dtype: str, *, matrix: bool) -> Ceilings:

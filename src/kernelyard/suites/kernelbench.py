@@ -45,7 +45,8 @@ def load_problem(path: Path) -> Problem:
 def problem_of(source: Source) -> Problem:
     """Execute a problem's text; raises UsageError for one that is not in the format."""
     path = source.path
-    missing = [name for name in ("Model", "get_inputs", "get_init_inputs") if name not in _bound_names(source)]
+    bound = _bound_names(source)
+    missing = [name for name in ("Model", "get_inputs", "get_init_inputs") if name not in bound]
     if missing:
         raise UsageError(f"{path}: no {' and no '.join(missing)}; expected {EXPECTED}")
     module = types.ModuleType("kernelyard_problem")

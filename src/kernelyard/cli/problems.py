@@ -1,0 +1,71 @@
+"""`kernelyard problems list`: what the problems of a suite cost at the least, without running one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from kernelyard.core.environment import describe, resolve_device
+from kernelyard.core.workload import parse_dtype
+from kernelyard.judge.floor import Ceilings, datasheet_ceilings, measure_ceilings
+from kernelyard.report import markers
+from kernelyard.report.console import table_console
+from kernelyard.report.listing import ceilings_line, listing_head, listing_markdown, listing_table
+from kernelyard.suites.listing import Listed, listed
+from kernelyard.suites.selection import Selection, with_selection
+
+problems = typer.Typer(help="A suite's problems.", no_args_is_help=True)
+
+ABSENT_GPU = "H100"
+"""Whose datasheet the floors rest on where no GPU is at hand and none is named."""
+
+
+@problems.callback()
+def _problems() -> None:
+    """A suite's problems."""
+
+
+@problems.command("list")
+@with_selection
+def list_(
+    selection: Selection,
+    dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
+    gpu: Annotated[str | None, typer.Option(help="Floors by the datasheet of this GPU: H100, 'A100 80GB'.")] = None,
+    device: Annotated[str | None, typer.Option(help="Floors by what this device does now; cpu, cuda, xpu.")] = None,
+    table: Annotated[Path | None, typer.Option(help="A Markdown file in which to renew the table.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="A line of JSON for each problem, last of stdout.")] = False,
+) -> None:
+    """Parameters, least bytes and operations, bound and floor of every problem, counted on torch's meta device.
+
+    Floors rest on what --device does, or on the datasheet of --gpu; by default on the GPU at hand or an H100's
+    datasheet. Problem files are imported here.
+    """
+    name = parse_dtype(dtype)
+    device_type, said, ceilings = _ceilings(gpu, device, name)
+    suite = selection.load(name, device_type)
+    if table is not None:
+        markers.read(table)
+    records: list[Listed] = []
+    with Console(stderr=True).status("") as status:
+        for record in listed(suite, name, ceilings):
+            records.append(record)
+            status.update(f"{len(records)} of {len(suite.entries)}, last {record.name}")
+    line = ceilings_line(said, name, ceilings)
+    console = table_console()
+    console.print(listing_table(records))
+    console.print(listing_head(suite, records), line, sep="\n")
+    if table is not None:
+        markers.replace(table, f"problems:{suite.name}", listing_markdown(suite, records, line))
+    if json:
+        for record in records:
+            print(record.model_dump_json())
+
+
+def _ceilings(gpu: str | None, device: str | None, dtype: str) -> tuple[str, str, Ceilings]:
+    """Type of the device that the floors are for, what they rest on, and the ceilings."""
+    where = resolve_device(device)
+    if gpu is None and (device is not None or where.type != "cpu"):
+        return where.type, f"measured on {describe(where).device_name}", measure_ceilings(where, dtype, matrix=True)
+    wanted = gpu or ABSENT_GPU
+    return "cuda", f"the datasheet of {wanted}", datasheet_ceilings(wanted, dtype)

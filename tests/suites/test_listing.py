@@ -1,0 +1,259 @@
+"""What a problem costs at the least, counted without memory for it, and how a suite is listed."""
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from made_up import LINEAR, checkout
+from torch.utils.flop_counter import FlopCounterMode
+from typer.testing import CliRunner
+
+from kernelyard.cli.problems import problems
+from kernelyard.core.errors import UsageError
+from kernelyard.core.problem import Source
+from kernelyard.judge.admission import Admission
+from kernelyard.judge.counting import Uncountable, count
+from kernelyard.judge.floor import datasheet_ceilings
+from kernelyard.suites import degenerate as marks
+from kernelyard.suites.huggingface import CONFIGS
+from kernelyard.suites.kernelbench import problem_of
+from kernelyard.suites.listing import Listed, listed
+from kernelyard.suites.selection import Selection
+
+PROBLEM = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {construct}
+
+    def forward(self, *x):
+        {forward}
+
+def get_inputs():
+    return {inputs}
+
+def get_init_inputs():
+    return []
+"""
+
+
+def problem(construct: str = "pass", forward: str = "return x[0]", inputs: str = "[torch.rand(4, 8)]") -> Any:
+    text = PROBLEM.format(construct=construct, forward=forward, inputs=inputs)
+    return problem_of(Source(Path("made_up.py"), text))
+
+
+def test_a_linear_layer_is_counted_to_the_byte_in_any_dtype() -> None:
+    linear = problem("self.f = nn.Linear(8, 32)", "return {'y': [self.f(x[0])]}", "[torch.rand(16, 8)]")
+    for dtype in (torch.float32, torch.bfloat16):
+        counted = count(linear, dtype)
+        assert counted.parameters == 8 * 32 + 32
+        assert counted.cost.read_bytes == (16 * 8 + 8 * 32 + 32) * dtype.itemsize
+        assert counted.cost.write_bytes == 16 * 32 * dtype.itemsize
+        assert counted.cost.operations == 2 * 16 * 8 * 32
+        assert counted.elements == 16 * 8 + 8 * 32 + 32 + 16 * 32
+
+
+def test_integers_keep_their_size() -> None:
+    picked = problem(forward="return x[0][x[1]]", inputs="[torch.rand(8, 4), torch.randint(8, (3,))]")
+    assert count(picked, torch.float16).cost.read_bytes == 8 * 4 * 2 + 3 * 8
+
+
+def test_what_no_machine_holds_is_counted() -> None:
+    vast = problem(
+        "self.f = nn.Linear(1 << 22, 1 << 22, bias=False)", "return self.f(x[0])", "[torch.rand(2, 1 << 22)]"
+    )
+    assert count(vast, torch.float32).cost.operations == 2 * 2 << 44
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "nn.LSTM(8, 16, 2, batch_first=True, bidirectional=True)",
+        "nn.LSTM(8, 16, 3, proj_size=4)",
+        "nn.GRU(8, 16, 2, bidirectional=True)",
+        "nn.RNN(8, 16, batch_first=True)",
+    ],
+)
+def test_recurrent_layers_are_counted_as_torch_counts_their_steps(layer: str) -> None:
+    given = problem(f"self.f = {layer}", "return self.f(x[0])", "[torch.rand(5, 7, 8)]")
+    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model = given.model_class()
+        answers = model(*given.get_inputs())
+    counted = count(given, torch.float32).cost
+    assert counted.operations == counter.get_total_flops() > 0
+    states = answers[1] if isinstance(answers[1], tuple) else (answers[1],)
+    assert counted.write_bytes == 4 * sum(tensor.numel() for tensor in (answers[0], *states))
+
+
+def test_a_constructor_may_look_at_values_and_a_forward_pass_may_not() -> None:
+    looks = "self.f = nn.Linear(8, int(torch.tensor([4.0]).item()))"
+    assert count(problem(looks, "return self.f(x[0])"), torch.float32).cost.operations == 2 * 4 * 8 * 4
+    with pytest.raises(Uncountable, match="looks at values") as told:
+        count(problem("self.f = nn.Linear(8, 4)", "return x[0] * x[0].sum().item()"), torch.float32)
+    assert told.value.least is not None
+    assert told.value.least.cost.read_bytes == 4 * (8 * 4 + 4 + 4 * 8)
+    with pytest.raises(Uncountable, match="ZeroDivisionError") as told:
+        count(problem(inputs="[1 / 0]"), torch.float32)
+    assert told.value.least is None
+
+
+def test_a_datasheet_is_found_by_the_cards_name() -> None:
+    assert datasheet_ceilings("H100", "float32").tflops == 67.0
+    assert datasheet_ceilings("nvidia a100 80gb", "bfloat16").copy_gbps == 2039.0
+    with pytest.raises(UsageError, match="unknown GPU 'H1000': did you mean 'H100'"):
+        datasheet_ceilings("H1000", "float32")
+
+
+def of_folder(path: Path) -> list[Listed]:
+    suite = Selection(suite=str(path)).load("float32", "cpu")
+    return list(listed(suite, "float32", datasheet_ceilings("H100", "float32")))
+
+
+def test_a_listing_says_of_each_problem_what_it_could_not_count(tmp_path: Path) -> None:
+    (tmp_path / "1_sound.py").write_text(LINEAR.format(width=4096))
+    (tmp_path / "2_absent.py").write_text("import no_such_package\n" + LINEAR.format(width=8))
+    looks = PROBLEM.format(
+        construct="pass", forward="return x[0] * x[0].max().item()", inputs="[torch.rand(1000, 670)]"
+    )
+    (tmp_path / "3_looks.py").write_text(looks)
+    sound, absent, partly = of_folder(tmp_path)
+    assert (sound.bound, sound.reason, sound.at_least) == ("memory", "", False)
+    assert sound.floor_ms == pytest.approx(4 * (16 * 4096 + 4096 * 32 + 32 + 16 * 32) / 3350e6)
+    assert absent.floor_ms is None
+    assert absent.reason == "fails to load: ModuleNotFoundError: No module named 'no_such_package'"
+    assert (partly.at_least, partly.operations, partly.bound) == (True, None, None)
+    assert partly.floor_ms == pytest.approx(4 * 670e3 / 3350e6)
+
+
+def test_admission_marks_what_cannot_tell_and_unmarks_what_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "marks.json"
+    table.write_text("{}")
+    monkeypatch.setattr(marks, "TABLE", table)
+    folder = tmp_path / "problems"
+    folder.mkdir()
+    (folder / "1_a.py").write_text(LINEAR.format(width=8))
+    (entry,) = Selection(suite=str(folder)).load("float32", "cpu").entries
+
+    def found(status: Any, dtype: str) -> Admission:
+        sha256 = entry.source.sha256
+        return Admission(
+            problem=entry.name, problem_sha256=sha256, dtype=dtype, device="cpu", status=status, reason="zeros pass"
+        )
+
+    assert marks.degenerate(entry) is None
+    marks.enter([found("invalid_problem", "float32"), found("invalid_problem", "float16")])
+    assert marks.degenerate(entry) == marks.degenerate(entry, "float16") == "zeros pass"
+    assert marks.degenerate(entry, "bfloat16") is None
+    assert of_folder(folder)[0].degenerate == "zeros pass"
+    marks.enter([found("valid", "float32"), found("skipped", "float16")])
+    assert (marks.degenerate(entry, "float32"), marks.degenerate(entry, "float16")) == (None, "zeros pass")
+    marks.enter([found("valid", "float16")])
+    assert json.loads(table.read_text()) == {}
+
+
+def test_the_packages_own_table_can_be_read() -> None:
+    assert isinstance(marks._marks(marks.TABLE), dict)
+
+
+HUGGING = """
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+config = AutoConfig.from_pretrained("gpt2")
+
+class Model(torch.nn.Module):
+    def __init__(self, name, config):
+        super().__init__()
+        self.model = AutoModelForCausalLM.from_pretrained(name, config=config)
+
+    def forward(self, x):
+        return self.model(x)
+
+def get_inputs():
+    return [torch.rand(2, config.width)]
+
+def get_init_inputs():
+    return ["gpt2", config]
+"""
+
+
+class Config(types.SimpleNamespace):
+    """A stand-in for transformers' AutoConfig on a machine without the Hub."""
+
+    @classmethod
+    def from_pretrained(cls, name: str, **_: Any) -> "Config":
+        raise OSError("We couldn't connect to the Hub")
+
+    @classmethod
+    def for_model(cls, kind: str, **differing: Any) -> "Config":
+        assert (kind, differing) == CONFIGS["gpt2"]
+        return cls(width=8)
+
+
+class Causal:
+    """A stand-in for AutoModelForCausalLM."""
+
+    @classmethod
+    def from_pretrained(cls, name: str, **_: Any) -> Any:
+        raise OSError("no weights here")
+
+    @classmethod
+    def from_config(cls, config: Config) -> Any:
+        return torch.nn.Linear(config.width, 3)
+
+
+def test_a_model_of_hugging_faces_is_counted_without_weights_and_without_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1_gpt2.py").write_text(HUGGING)
+    transformers = types.ModuleType("transformers")
+    utils = types.ModuleType("transformers.utils")
+    said = types.SimpleNamespace(get_verbosity=lambda: 3, set_verbosity_error=lambda: None, set_verbosity=[].append)
+    transformers.AutoConfig, transformers.AutoModelForCausalLM = Config, Causal  # type: ignore[attr-defined]
+    utils.logging = said  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    monkeypatch.setitem(sys.modules, "transformers.utils", utils)
+    (record,) = of_folder(tmp_path)
+    assert (record.parameters, record.operations) == (8 * 3 + 3, 2 * 2 * 8 * 3)
+    # A judge that loads the same file asks the Hub, as the file says.
+    with pytest.raises(UsageError, match="OSError: We couldn't connect"):
+        Selection(suite=str(tmp_path)).load("float32", "cpu").entries[0].load()
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert "transformers" in of_folder(tmp_path)[0].reason
+
+
+def test_the_verb_lists_and_renews_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- problems:kernelbench:begin -->\n<!-- problems:kernelbench:end -->\n")
+    root = checkout(tmp_path / "checkout")
+    options = ["list", "--source", str(root), "--level", "1-2", "--gpu", "H200", "--table", str(page), "--json"]
+    result = CliRunner().invoke(problems, options)
+    assert result.exit_code == 0, result.output
+    assert "8 problems" in result.output
+    assert "floors: the datasheet of H200, 4800 GB/s, 67 TFLOPS float32" in result.output
+    records = [Listed.model_validate_json(line) for line in result.output.splitlines() if line.startswith("{")]
+    assert [(record.level, record.number) for record in records] == [(1, n) for n in (1, 2, 10)] + [
+        (2, n) for n in (1, 2, 3, 4, 10)
+    ]
+    assert "| 2/4_Linear_2 | 1.06 k |" in page.read_text()
+
+
+def test_a_checkout_of_kernelbench_lists_with_floors() -> None:
+    import os
+
+    where = os.environ.get("KERNELYARD_KERNELBENCH")
+    if not where:
+        pytest.skip("KERNELYARD_KERNELBENCH names no checkout")
+    suite = Selection(source=where).load("float32", "cpu")
+    records = list(listed(suite, "float32", datasheet_ceilings("H100", "float32")))
+    assert len(records) == 270
+    lacking = [record for record in records if record.floor_ms is None]
+    assert all("No module named" in record.reason for record in lacking)
+    assert not [record.name for record in records if record.level < 4 and record.at_least]
