@@ -179,7 +179,7 @@ class Ledger:
                 return False
             query = f"SELECT host, pid, started, expires FROM leases WHERE {_KEY}"
             held = do(query, _columns(key)).fetchone()
-            if held and held[3] > time.time() and not Owner(*held[:3]).gone:
+            if held and held[:3] != self._who and held[3] > time.time() and not Owner(*held[:3]).gone:
                 return False
             row = (*_columns(key), *self._who, time.time() + LEASE_SECONDS)
             do("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?)", row)

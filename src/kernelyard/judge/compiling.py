@@ -11,16 +11,16 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from kernelyard.core.folders import cache_folder
 from kernelyard.core.problem import Source
-from kernelyard.core.verdict import Status
+from kernelyard.core.verdict import Phase, Status
 from kernelyard.sandbox import tree
-from kernelyard.sandbox.launch import SandboxKind
+from kernelyard.sandbox.launch import SandboxError, SandboxKind
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Deadlines, Ended, Session, build_environment
 
@@ -31,6 +31,34 @@ _FINAL = (Status.COMPILE_ERROR, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.REJ
 _DIGEST_BYTES = 32
 
 
+@dataclass(frozen=True)
+class Build:
+    """What came of a build, wherever it was done."""
+
+    tree: bytes | None = None
+    """In `tree`'s form; None where nothing was built."""
+    end: tuple[Status, Phase, str] | None = None
+    """Where the build says all there is to say."""
+
+
+def build(solution: Source, post: Post, device: torch.device, deadlines: Deadlines) -> Build:
+    """`compiled`, ahead of an evaluation that is given the outcome."""
+    try:
+        return Build(compiled(solution, post, device, deadlines, lambda _: None))
+    except Ended as end:
+        return Build(end=(end.status, end.phase, end.message))
+    except SandboxError as error:
+        return Build(end=(Status.INFRA_ERROR, Phase.COMPILE, str(error)))
+
+
+def builds(solution: Source, kind: SandboxKind) -> bool:
+    """Whether there is a build to be done ahead.
+
+    The paths in what is built are the sandbox's; only a mount namespace has the same for every worker.
+    """
+    return kind is SandboxKind.BUBBLEWRAP and any(name in solution.text for name in _BUILDERS)
+
+
 def compiled(
     solution: Source, post: Post, device: torch.device, deadlines: Deadlines, on_phase: Callable[[str], None]
 ) -> bytes | None:
@@ -38,8 +66,7 @@ def compiled(
 
     `post` is the run worker's. Raises Ended where the build says all there is to say, SandboxError as `launch` does.
     """
-    # The paths in what is built are the sandbox's; only a mount namespace has the same for every worker.
-    if post.kind is not SandboxKind.BUBBLEWRAP or not any(name in solution.text for name in _BUILDERS):
+    if not builds(solution, post.kind):
         return None
     entry = cache_folder() / "built" / key(solution, device)
     if (kept := _read(entry)) is not None:

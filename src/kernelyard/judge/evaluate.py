@@ -15,11 +15,11 @@ from kernelyard.core.verdict import Flag, Phase, SandboxRecord, Status, Verdict
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge import evidence
 from kernelyard.judge.checking import ask, check, check_pair, check_stresses, settle_weights
-from kernelyard.judge.compiling import compiled
+from kernelyard.judge.compiling import Build, compiled
 from kernelyard.judge.decision import decide
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.findings import End, Findings, blameless, make_room
-from kernelyard.judge.floor import floor, measure_ceilings
+from kernelyard.judge.floor import Ceilings, floor, measure_ceilings
 from kernelyard.judge.lint import lint
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
@@ -46,13 +46,16 @@ def evaluate(
     policy: Policy = Policy.TRAINING,
     pool: Pool | None = None,
     ward: Ward | None = None,
+    build: Build | None = None,
+    ceilings: Callable[..., Ceilings] = measure_ceilings,
     on_phase: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """The verdict on `solution`. Baseline and solution run in workers; only the problem runs here.
 
     Workers are taken from `pool`, which must keep ones of this sandbox, these limits and this device (else ValueError),
     or from one made for the call. `ward` says whether the device is fit, and looks at it after an abnormal end; the
-    user's own where none is given. Other evaluations on the same GPU are waited for.
+    user's own where none is given. Other evaluations on the same GPU are waited for. `build` is what came of building
+    the solution ahead; else that is done here. `ceilings` measures what the device can do, or remembers it.
 
     A gain above `plan.second_look` is measured again from the start, in new processes on new seeds; the lower one
     counts, and both have to pass.
@@ -66,7 +69,9 @@ def evaluate(
         made = _Attempt(Status.INFRA_ERROR, refusal, Phase.START, Findings(policy=policy))
     else:
         with nullcontext(pool) if pool is not None else Pool(post, replenish=False) as workers:
-            attempt = partial(_attempt, problem, solution, device, dtype, workers, deadlines, plan, policy, on_phase)
+            attempt = partial(
+                _attempt, problem, solution, device, dtype, workers, deadlines, plan, policy, build, ceilings, on_phase
+            )
             made = _looked_at(attempt, plan.second_look)
         if made.abnormal:
             make_room(device)
@@ -129,7 +134,7 @@ class _Attempt:
     def abnormal(self) -> bool:
         """Whether the device may have suffered: the worker did not end as workers do."""
         lost_context = self.status is Status.RUNTIME_ERROR and "CUDA" in self.message
-        return lost_context or (self.status in _ABNORMAL and self.phase is not Phase.QUEUE)
+        return lost_context or (self.status in _ABNORMAL and self.phase not in (Phase.QUEUE, Phase.COMPILE))
 
     @property
     def gain(self) -> float:
@@ -161,13 +166,20 @@ def _attempt(
     deadlines: Deadlines,
     plan: Plan,
     policy: Policy,
+    build: Build | None,
+    ceilings: Callable[..., Ceilings],
     on_phase: Callable[[str], None],
 ) -> _Attempt:
     found = Findings(policy=policy)
     try:
         found.layers = standing(workers.post.kind, workers.post.device)
         found.phase = Phase.COMPILE
-        built = compiled(solution, workers.post, device, deadlines, on_phase)
+        if build is None:
+            built = compiled(solution, workers.post, device, deadlines, on_phase)
+        elif build.end is not None:
+            raise Ended(*build.end)
+        else:
+            built = build.tree
         found.phase = Phase.QUEUE
         on_phase("waiting for the device")
         with (
@@ -182,7 +194,7 @@ def _attempt(
             found.phase = Phase.START
             on_phase("starting workers")
             found.missing_layers = candidate.process.missing
-            _examine(problem, solution, built, candidate, baseline, plan, device, dtype, found, on_phase)
+            _examine(problem, solution, built, candidate, baseline, plan, device, dtype, ceilings, found, on_phase)
             if plan.sanitizer is not None:
                 on_phase("compute-sanitizer")
                 exam = Exam(problem, dtype, device, plan.tolerance)
@@ -215,6 +227,7 @@ def _examine(
     plan: Plan,
     device: torch.device,
     dtype: torch.dtype,
+    ceilings: Callable[..., Ceilings],
     found: Findings,
     on_phase: Callable[[str], None],
 ) -> None:
@@ -270,8 +283,7 @@ def _examine(
             state,
         )
     baseline.phase = Phase.TIME
-    ceilings = measure_ceilings(device, dtype_name(dtype), matrix=cost.matrix)
-    found.floor = floor(cost, ceilings)
+    found.floor = floor(cost, ceilings(device, dtype_name(dtype), matrix=cost.matrix))
     time_rounds(exam, candidate, baseline, plan, found, input_bytes, on_phase)
     on_phase("looking at what ran")
     evidence.collect(candidate, baseline, exam.arguments(), solution, dtype, found)

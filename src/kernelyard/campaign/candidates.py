@@ -1,0 +1,76 @@
+"""The solutions in a run's folder: `level_L_problem_P_sample_S_kernel.py`, as KernelBench names them, or
+`PROBLEM/SAMPLE.py`, where PROBLEM is the problem's name and SAMPLE a number: `23_Softmax/0.py`, `softmax/3.py`.
+
+They are read here, and neither parsed nor run: a text that is no Python is a verdict and no error.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelyard.campaign.records import Candidate, Key
+from kernelyard.core.errors import UsageError
+from kernelyard.core.problem import Source
+from kernelyard.sandbox.frames import MAX_FRAME
+from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
+from kernelyard.suites.suite import Suite
+
+LAYOUTS = "level_L_problem_P_sample_S_kernel.py, or PROBLEM/SAMPLE.py"
+_KERNELBENCH = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
+_OWN = re.compile(r"(\d+)\.py")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run's folder holds for a suite."""
+
+    candidates: tuple[Candidate, ...]
+    """In the order of their keys, each key once."""
+    unwanted: int
+    """Solutions to problems that are not in the suite."""
+
+
+def find(folder: Path, suite: Suite) -> Found:
+    """The candidates in `folder`. Raises UsageError for one without any, and for two of one key."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; expected one that holds {LAYOUTS}")
+    found: dict[Key, Path] = {}
+    unwanted = 0
+    for key, path in _files(folder, suite):
+        if suite.entry(key.level, key.problem) is None:
+            unwanted += 1
+        elif key in found:
+            raise UsageError(f"{path} and {found[key]} are both sample {key.sample} of one problem; expected one")
+        else:
+            found[key] = path
+    if not found:
+        others = f" ({unwanted} are for problems that were not chosen)" if unwanted else ""
+        raise UsageError(f"{folder}: no solution to a problem of {suite.name}{others}; expected {LAYOUTS}")
+    return Found(tuple(Candidate(key, read(found[key])) for key in sorted(found)), unwanted)
+
+
+def read(path: Path) -> Source:
+    """Whatever the file holds, as text. Raises UsageError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            # What is beyond cannot be judged; cut, it stays what `too_large` refuses.
+            return Source(path, file.read(MAX_SOURCE_BYTES + 1).decode("utf-8", "replace"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error}); expected a solution") from None
+
+
+def too_large(source: Source) -> bool:
+    """Whether it is more than a worker is given: it crosses in one frame."""
+    return len(json.dumps(source.text)) > MAX_FRAME // 2
+
+
+def _files(folder: Path, suite: Suite) -> Iterator[tuple[Key, Path]]:
+    for path in sorted(folder.glob("level_*_kernel.py")):
+        if match := _KERNELBENCH.fullmatch(path.name):
+            yield Key(*(int(number) for number in match.groups())), path
+    for entry in suite.entries:
+        for path in sorted((folder / entry.name.removesuffix(".py")).glob("*.py")):
+            if match := _OWN.fullmatch(path.name):
+                yield Key(entry.level, entry.number, int(match[1])), path

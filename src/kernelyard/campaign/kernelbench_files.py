@@ -1,0 +1,194 @@
+"""KernelBench's `eval_results.json` and `pass_at_k_results.json`: written as views of a ledger, and read.
+
+An entry has KernelBench's fields and means what they mean there: `compiled`, that the solution was loaded and called;
+`correctness`, that it passed; `runtime`, the mean in ms. What KernelBench has no field for stands in `metadata`.
+Samples that the machine or the problem is to blame for have no entry, as if nobody had tried them.
+"""
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import kernelyard
+from kernelyard.campaign.records import Foreign, Judged, Key
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Phase, Status, Timing
+
+RESULTS = "eval_results.json"
+PASS_AT_K = "pass_at_k_results.json"
+JUDGE = "judge"
+"""In `metadata`, of our entries alone: who came to it."""
+COUNTS = (1, 5, 10, 100)
+"""The k of pass@k, as far as there are so many samples of a problem."""
+_BLAMELESS = (Status.INFRA_ERROR, Status.INVALID_PROBLEM)
+# By which key KernelBench tells why.
+_REASONS = {
+    Status.COMPILE_ERROR: "compilation_error",
+    Status.INCORRECT_VALUE: "correctness_issue",
+    Status.INCORRECT_SHAPE: "correctness_issue",
+    Status.INCORRECT_DTYPE: "correctness_issue",
+    Status.NONDETERMINISTIC: "correctness_issue",
+    Status.INPUT_MUTATED: "correctness_issue",
+    Status.TIMEOUT: "error",
+}
+
+
+def results_folder(folder: Path, level: int, levels: Iterable[int]) -> Path:
+    """Where the files of a level lie: KernelBench's know no level, so a run over several has a folder for each."""
+    return folder if set(levels) <= {level} else folder / f"level_{level}"
+
+
+def export(folder: Path, judged: Sequence[Judged], foreign: Sequence[Foreign]) -> list[Path]:
+    """Write both files for every level, each whole or not at all; returns the paths."""
+    levels = sorted({one.level for one in judged} | {one.level for one in foreign})
+    written = []
+    for level in levels:
+        place = results_folder(folder, level, levels)
+        place.mkdir(exist_ok=True)
+        entries = {one.key: dict(one.outcome) for one in foreign if one.level == level}
+        entries |= {one.key: entry(one) for one in judged if one.level == level and _told(one)}
+        results: dict[str, list[dict[str, Any]]] = {}
+        for key in sorted(entries):
+            results.setdefault(str(key.problem), []).append(entries[key])
+        _write(place / RESULTS, results, indent=4)
+        _write(place / PASS_AT_K, pass_at_k(results), indent=2)
+        written += [place / RESULTS, place / PASS_AT_K]
+    return written
+
+
+def entry(one: Judged) -> dict[str, Any]:
+    """A verdict as KernelBench would write it."""
+    verdict = one.verdict
+    hardware, device = verdict.environment.device_name, verdict.environment.device
+    passed = verdict.status is Status.PASSED
+    metadata: dict[str, Any] = {
+        "hardware": hardware,
+        "device": device,
+        JUDGE: f"kernelyard {kernelyard.__version__}",
+        "status": verdict.status.value,
+    }
+    if verdict.trials:
+        metadata["correctness_trials"] = f"({verdict.trials} / {verdict.trials})" if passed else f"({verdict.trials})"
+    if not passed:
+        metadata[_REASONS.get(verdict.status, "runtime_error")] = verdict.message
+    if verdict.decision is not None:
+        metadata |= {
+            "speedup": verdict.speedup,
+            "speedup_interval": [verdict.speedup_low, verdict.speedup_high],
+            "decision": verdict.decision.value,
+        }
+    if any(flag.name == "large_gain" for flag in verdict.flags):
+        metadata["excessive_speedup"] = True
+    stats = _statistics(verdict.time, hardware, device) if verdict.time is not None else {}
+    return {
+        "sample_id": one.sample,
+        "compiled": passed or verdict.phase in (Phase.CHECK, Phase.TIME),
+        "correctness": passed,
+        "metadata": metadata,
+        "runtime": stats.get("mean", -1.0),
+        "runtime_stats": stats,
+    }
+
+
+def read(file: Path) -> dict[int, list[dict[str, Any]]]:
+    """An `eval_results.json`, by problem. Raises UsageError for a file that is none."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        # A file of before July 2025 holds one entry for each problem and no list.
+        lists = {int(problem): one if isinstance(one, list) else [one] for problem, one in content.items()}
+        for entries in lists.values():
+            for each in entries:
+                int(each.setdefault("sample_id", 0))
+                if not {"compiled", "correctness", "runtime"} <= each.keys():
+                    raise ValueError("an entry without compiled, correctness or runtime")
+    except FileNotFoundError:
+        raise UsageError(f"{file}: no such file; expected KernelBench's {RESULTS}") from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"{file} cannot be read ({line}); expected KernelBench's {RESULTS}") from None
+    return lists
+
+
+def foreign_outcomes(folder: Path, wanted: Iterable[Key]) -> list[Foreign]:
+    """What KernelBench came to of the samples `wanted`; our own entries in its files are not among it.
+
+    Raises UsageError for a file that is none, and for one that does not tell of which of several levels it is.
+    """
+    keys = set(wanted)
+    levels = sorted({key.level for key in keys})
+    found: dict[Key, Foreign] = {}
+    for level in levels:
+        for file in (folder / RESULTS, folder / f"level_{level}" / RESULTS):
+            if not file.exists():
+                continue
+            for problem, entries in read(file).items():
+                for each in entries:
+                    key = Key(level, problem, int(each["sample_id"]))
+                    ours = str((each.get("metadata") or {}).get(JUDGE, "")).startswith("kernelyard")
+                    if key in keys and not ours:
+                        if file.parent == folder and len(levels) > 1:
+                            raise UsageError(f"{file} is of one level; expected --level with it, not {levels}")
+                        found[key] = Foreign(level=level, problem=problem, sample=key.sample, outcome=each)
+    return [found[key] for key in sorted(found)]
+
+
+def pass_at_k(results: dict[str, list[dict[str, Any]]], counts: Sequence[int] = COUNTS) -> dict[str, Any]:
+    """As KernelBench's script has it of the same results: a k beyond a problem's samples is its number of samples."""
+    most = max((len(entries) for entries in results.values()), default=0)
+    counts = [k for k in counts if k <= most] or [1]
+    problems: dict[str, dict[str, Any]] = {}
+    for problem, entries in results.items():
+        correct = sum(bool(each["correctness"] and each["compiled"]) for each in entries)
+        chances = {f"pass@{k}": _chance(len(entries), correct, k) for k in (min(k, len(entries)) for k in counts)}
+        problems[problem] = {"total_samples": len(entries), "correct_samples": correct, **chances}
+    known = {k: [each[f"pass@{k}"] for each in problems.values() if f"pass@{k}" in each] for k in counts}
+    return {
+        "averages": {f"avg_pass@{k}": sum(chances) / len(problems) for k, chances in known.items()} if problems else {},
+        "metadata": {
+            "total_problems": len(problems),
+            "problems_with_samples": sum(each["total_samples"] > 0 for each in problems.values()),
+            "total_evaluated_samples": sum(each["total_samples"] for each in problems.values()),
+            "total_correct_samples": sum(each["correct_samples"] for each in problems.values()),
+            **{f"pass@{k}_count": len(chances) for k, chances in known.items()},
+        },
+        "problems": problems,
+    }
+
+
+def _chance(samples: int, correct: int, k: int) -> float:
+    """That one of k samples drawn without putting back is correct."""
+    if samples - correct < k:
+        return 1.0
+    return 1.0 - math.prod(1.0 - k / n for n in range(samples - correct + 1, samples + 1))
+
+
+def _told(one: Judged) -> bool:
+    return one.verdict.status not in _BLAMELESS
+
+
+def _statistics(timing: Timing, hardware: str, device: str) -> dict[str, Any]:
+    samples = timing.samples_ms
+    mean = math.fsum(samples) / len(samples)
+    spread = math.sqrt(math.fsum((sample - mean) ** 2 for sample in samples) / len(samples))
+    figures = {"mean": mean, "std": spread, "min": min(samples), "max": max(samples)}
+    # To three digits, as there.
+    rounded = {name: float(f"{value:.3g}") for name, value in figures.items()}
+    return {**rounded, "num_trials": len(samples), "hardware": hardware, "device": device}
+
+
+def _write(file: Path, content: Any, indent: int) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            json.dump(content, opened, indent=indent)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise

@@ -1,0 +1,200 @@
+"""A slot: one device, and a process of its own that judges one candidate after another on it.
+
+The judge's process runs problem files, sets torch's seeds and holds a context on the device, so each device has its
+own, and what ends one ends no run. It keeps two workers waiting, the problem at hand, and what the device can do: the
+ceilings are measured once. Everything that makes a verdict fair - questions, weights, the baseline's times beside the
+candidate's - is made anew for each candidate.
+"""
+
+import functools
+import multiprocessing
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from kernelyard.core.environment import Environment
+from kernelyard.core.policy import Policy
+from kernelyard.core.problem import Problem, Source
+from kernelyard.core.verdict import Phase, SandboxRecord, Status, Verdict
+from kernelyard.judge.compiling import Build
+from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.launch import SandboxKind
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.session import Deadlines
+from kernelyard.suites.suite import Entry
+
+# Its imports and the device's start, on a loaded machine.
+_START_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How every candidate of a run is judged."""
+
+    dtype: str
+    sandbox: SandboxKind
+    limits: Limits
+    deadlines: Deadlines
+    plan: Plan
+    policy: Policy
+
+    @property
+    def silence(self) -> float:
+        """Seconds within which a judge's process that is well says something: a phase is at most some requests."""
+        longest = max(self.deadlines.load, self.deadlines.check, self.deadlines.time)
+        return _START_SECONDS + self.deadlines.start + 3 * longest + self.plan.seconds
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a candidate in a slot."""
+
+    verdict: str | None
+    """As JSON; None where there is none, and the machine is at fault."""
+    fault: str = ""
+    """Why there is none, in one line."""
+    unfit: str = ""
+    """Why the device must not be used any more."""
+
+
+def unasked(
+    status: Status, message: str, entry: Entry, solution: Source, terms: Terms, environment: Environment
+) -> Verdict:
+    """The verdict on a candidate that no worker was asked about."""
+    return Verdict(
+        status=status,
+        phase=Phase.START,
+        message=message,
+        problem=entry.source.path.name,
+        problem_sha256=entry.source.sha256,
+        solution=solution.path.name,
+        solution_sha256=solution.sha256,
+        dtype=terms.dtype,
+        policy=terms.policy,
+        sandbox=SandboxRecord(kind=terms.sandbox.value),
+        environment=environment,
+    )
+
+
+class Slot:
+    """The judge's process for one device, started when it is first asked, and again after it ended."""
+
+    def __init__(self, device: str, terms: Terms) -> None:
+        self.device, self.terms = device, terms
+        self.phase = ""
+        """What it is at, for whoever looks."""
+        self._process: Any = None
+        self._pipe: Connection | None = None
+
+    def judge(self, entry: Entry, solution: Source, build: Build) -> Answer:
+        """Blocks until there is a verdict or no hope of one."""
+        try:
+            pipe = self._pipe or self._start()
+            pipe.send((entry, solution, build))
+            while True:
+                patience = self.terms.silence
+                patience += self.terms.deadlines.queue if self.phase == "waiting for the device" else 0
+                if not pipe.poll(patience):
+                    fault = f"the judge's process said nothing for {patience:.0f} s while {self.phase or 'starting'}"
+                    break
+                said = pipe.recv()
+                if isinstance(said, Answer):
+                    self.phase = ""
+                    if said.verdict is None:
+                        self.close()  # whatever it met may have left it unwell
+                    return said
+                self.phase = said
+        except (EOFError, OSError):
+            self._process.join(5)
+            fault = f"the judge's process ended, exit code {self._process.exitcode}, while {self.phase or 'starting'}"
+        self.close()
+        return Answer(None, fault)
+
+    def close(self) -> None:
+        """End the process and with it every worker. Harmless twice."""
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+            self._process.kill()
+            self._process.join()
+
+    def _start(self) -> Connection:
+        context = multiprocessing.get_context("spawn")
+        pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, self.device, self.terms), name="slot")
+        self._process.start()
+        theirs.close()
+        self._pipe = pipe
+        return pipe
+
+
+def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
+    """The process: answers until the other end is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who gives out the work
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    import torch
+
+    from kernelyard.core import interpreter
+    from kernelyard.core.environment import describe
+    from kernelyard.core.errors import UsageError, first_line
+    from kernelyard.core.workload import DTYPES
+    from kernelyard.judge.evaluate import evaluate
+    from kernelyard.judge.floor import measure_ceilings
+    from kernelyard.sandbox.health import Ward
+    from kernelyard.sandbox.pool import Pool, Post
+
+    device = torch.device(device_name)
+    interpreter.choose_for(device.type)
+    ceilings = functools.cache(measure_ceilings)
+    ward = Ward.usual()
+    loaded: tuple[Source, Problem] | None = None
+    with Pool(Post(terms.sandbox, terms.limits, device_name)) as pool:
+        while True:
+            try:
+                entry, solution, build = pipe.recv()
+            except (EOFError, OSError):
+                return
+            try:
+                if loaded is None or loaded[0] != entry.source:
+                    try:
+                        loaded = (entry.source, entry.load())
+                    except UsageError as error:
+                        status = Status.INVALID_PROBLEM
+                        verdict = unasked(status, str(error), entry, solution, terms, describe(device))
+                        pipe.send(Answer(verdict.model_dump_json()))
+                        continue
+                verdict = evaluate(
+                    loaded[1],
+                    solution,
+                    device=device,
+                    dtype=DTYPES[terms.dtype],
+                    sandbox=terms.sandbox,
+                    limits=terms.limits,
+                    deadlines=terms.deadlines,
+                    plan=terms.plan,
+                    policy=terms.policy,
+                    pool=pool,
+                    ward=ward,
+                    build=build,
+                    ceilings=ceilings,
+                    on_phase=pipe.send,
+                )
+                unfit = ward.refusal(device) or "" if verdict.status is Status.INFRA_ERROR else ""
+                answer = Answer(verdict.model_dump_json(), unfit=unfit)
+            except Exception as error:
+                answer = Answer(None, f"the judge failed: {first_line(error)}")
+            try:
+                pipe.send(answer)
+            except OSError:
+                return
+
+
+def _end_with_parent() -> None:
+    """No verdict is worth anything once nobody can keep it; workers end with this process."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,231 @@
+"""`kernelyard run RUN_DIR`: judge a folder of solutions to the problems of a suite."""
+
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from kernelyard.campaign.candidates import Found, find
+from kernelyard.campaign.kernelbench_files import export, foreign_outcomes
+from kernelyard.campaign.ledger import Ledger
+from kernelyard.campaign.pipeline import Pipeline
+from kernelyard.campaign.records import Candidate, Judged, Settings
+from kernelyard.campaign.slot import Terms
+from kernelyard.core.environment import describe, resolve_device
+from kernelyard.core.errors import UsageError
+from kernelyard.core.policy import Policy
+from kernelyard.core.verdict import Phase, Status
+from kernelyard.core.workload import parse_dtype
+from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.launch import SandboxKind, choose
+from kernelyard.sandbox.limits import GIB, Limits
+from kernelyard.sandbox.session import Deadlines
+from kernelyard.suites.selection import Selection, with_selection
+from kernelyard.suites.suite import Suite
+
+# Of a run's cores, those that a slot's judge and its two workers need to themselves: a starved clock costs rounds.
+CORES_A_SLOT = 2
+PHASES = (Phase.COMPILE.value, Phase.LOAD.value, Phase.CHECK.value, Phase.TIME.value)
+
+
+@with_selection
+def run(
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN_DIR", help="Solutions, by KernelBench's names or PROBLEM/S.py.")
+    ],
+    selection: Selection,
+    dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
+    policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.TRAINING,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Builds at a time; by default the cores that are left.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="How many devices; by default all. On a CPU, judges.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="SECONDS", help="For each phase, 60; or some, compile=300,check=60.")
+    ] = None,
+    memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for a solution's processes.")] = 16.0,
+    rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
+    budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 10.0,
+    sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
+    retry_infra: Annotated[bool, typer.Option("--retry-infra", help="Judge again what ended in infra_error.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Judge also what KernelBench has an outcome of.")] = False,
+    only_export: Annotated[bool, typer.Option("--export", help="Judge nothing; write KernelBench's files.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; by default what is there.")] = None,
+) -> None:
+    """Judge every solution in RUN_DIR; what has its verdict is not judged again.
+
+    Exit code 0 if all have one, whatever it says; 1 if some could not be judged.
+    """
+    if only_export:
+        with Ledger(folder) as ledger:
+            _export(folder, ledger)
+        return
+    deadlines = _deadlines(timeout)
+    where = resolve_device(device)
+    if sandbox is SandboxKind.NONE:
+        raise UsageError("--sandbox takes bubblewrap or native; a run has no unsafe way")
+    kind = choose(sandbox, str(where))
+    dtype = parse_dtype(dtype)
+    suite = selection.load(dtype, where.type)
+    found = find(folder, suite)
+    devices = _devices(where, gpus)
+    environment = describe(where)
+    settings = Settings(
+        dtype=dtype, policy=policy, rounds=rounds, budget=budget, sandbox=kind.value, hardware=_hardware(where)
+    )
+    terms = Terms(
+        dtype,
+        kind,
+        Limits(memory_bytes=int(memory * GIB)),
+        deadlines,
+        Plan(rounds=rounds, seconds=budget),
+        policy,
+    )
+    with Ledger(folder, create=True) as ledger:
+        ledger.begin(suite, settings, environment)
+        left = _left(ledger, folder, suite, found, retry_infra=retry_infra, again=again)
+        jobs = jobs or max(1, (os.cpu_count() or 1) - CORES_A_SLOT * len(devices))
+        with _Shown(found, left) as shown:
+            pipeline = Pipeline(
+                ledger, suite, left, terms, devices, environment,
+                jobs=jobs, on_judged=shown.judged, on_elsewhere=shown.elsewhere, on_look=shown.look,
+            )  # fmt: skip
+            pipeline.run()
+        for reason in pipeline.unfit:
+            print(f"kernelyard: {reason}", file=sys.stderr)
+        _export(folder, ledger)
+        verdicts = {one.key: one.verdict.status for one in ledger.judged()}
+        known = {*verdicts, *(one.key for one in ledger.foreign())}
+        keys = [candidate.key for candidate in found.candidates]
+        missing = [key for key in keys if key not in known or verdicts.get(key) is Status.INFRA_ERROR]
+    if missing:
+        print(f"kernelyard: {len(missing)} of {len(keys)} could not be judged, {missing[0]} first", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _left(
+    ledger: Ledger, folder: Path, suite: Suite, found: Found, *, retry_infra: bool, again: bool
+) -> list[Candidate]:
+    """Those without a verdict on what their file and their problem say now."""
+    keys = [candidate.key for candidate in found.candidates]
+    if not again:
+        ledger.take_over(foreign_outcomes(folder, keys))
+    theirs = set() if again else {one.key for one in ledger.foreign()}
+    left = []
+    for candidate in found.candidates:
+        key = candidate.key
+        entry = suite.entry(key.level, key.problem)
+        stands = ledger.stands(key)
+        if stands is not None and entry is not None:
+            same = stands[:2] == (candidate.source.sha256, entry.source.sha256)
+            if same and not (retry_infra and stands[2] is Status.INFRA_ERROR):
+                continue
+            ledger.retire(key)
+        elif key in theirs:
+            continue
+        left.append(candidate)
+    return left
+
+
+def _devices(where: torch.device, wanted: int | None) -> list[str]:
+    if where.type == "cpu":
+        return ["cpu"] * (wanted or 1)
+    present = torch.accelerator.device_count()
+    if wanted is not None and wanted > present:
+        raise UsageError(f"--gpus {wanted}: only {present} {where.type} device(s) here")
+    return [f"{where.type}:{index}" for index in range(wanted or present)]
+
+
+def _hardware(where: torch.device) -> str:
+    """Without what a CPU's environment adds of this process."""
+    return describe(where).device_name.partition(" (")[0] if where.type == "cpu" else describe(where).device_name
+
+
+def _deadlines(text: str | None) -> Deadlines:
+    """`60`, or `compile=300,check=60`. Raises UsageError for anything else."""
+    if text is None:
+        return Deadlines()
+    given: dict[str, float] = {}
+    try:
+        for part in text.split(","):
+            name, equals, seconds = part.rpartition("=")
+            names = [name.strip()] if equals else PHASES
+            if not set(names) <= set(PHASES) or not 0 < float(seconds) < float("inf"):
+                raise ValueError
+            given |= dict.fromkeys(names, float(seconds))
+    except ValueError:
+        raise UsageError(f"--timeout {text!r}: expected seconds, or {', '.join(PHASES)}, as in check=60") from None
+    return Deadlines(**given)
+
+
+def _export(folder: Path, ledger: Ledger) -> None:
+    for file in export(folder, ledger.judged(), ledger.foreign()):
+        print(f"wrote {file}")
+
+
+class _Shown:
+    """A line on stdout for each verdict; on stderr what is done, how fast and how long it will take."""
+
+    def __init__(self, found: Found, left: list[Candidate]) -> None:
+        self._done, self._all = len(found.candidates) - len(left), len(left)
+        self._statuses: Counter[str] = Counter()
+        self._new = 0
+        self._begin = time.monotonic()
+        self._unwanted = found.unwanted
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("judged"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[said]}"),
+            console=console, transient=True, disable=not console.is_terminal,
+        )  # fmt: skip
+        self._task = self._bar.add_task("", total=len(found.candidates), completed=self._done, said="")
+
+    def __enter__(self) -> "_Shown":
+        notes = [f"{self._done} have a verdict"] * bool(self._done)
+        notes += [f"{self._unwanted} are for problems that were not chosen"] * bool(self._unwanted)
+        print(f"{self._all} to judge{''.join('; ' + note for note in notes)}", flush=True)
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+        said = ", ".join(f"{count} {status}" for status, count in self._statuses.most_common())
+        print(
+            f"{self._new} judged in {time.monotonic() - self._begin:.1f} s{self._rate()}: {said or 'nothing'}",
+            flush=True,
+        )
+
+    def judged(self, one: Judged) -> None:
+        verdict = one.verdict
+        self._statuses[verdict.status.value] += 1
+        self._new += 1
+        speed = f"{verdict.speedup:.3g}x {verdict.decision.value}" if verdict.speedup and verdict.decision else ""
+        first = verdict.message.partition("\n")[0][:100]
+        took = " + ".join(f"{seconds:.1f}" for seconds in one.seconds.values())
+        print(f"{one.key}  {verdict.status.value}  {speed or first}  ({took} s)", flush=True)
+
+    def elsewhere(self, _: Candidate) -> None:
+        self._statuses["judged by another process"] += 1
+
+    def look(self, pipeline: Pipeline) -> None:
+        work = pipeline.work
+        at = ", ".join(slot.phase for slot in pipeline.slots if slot.phase)
+        said = f"{work.building} building{self._rate()}{self._time_left()}{'; ' + at if at else ''}"
+        self._bar.update(self._task, completed=self._done + sum(self._statuses.values()), said=said)
+
+    def _rate(self) -> str:
+        seconds = time.monotonic() - self._begin
+        return f", {3600 * self._new / seconds:.0f} an hour" if self._new else ""
+
+    def _time_left(self) -> str:
+        gone = sum(self._statuses.values())
+        if not gone:
+            return ""
+        seconds = int((time.monotonic() - self._begin) / gone * (self._all - gone))
+        return f", {seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left"

@@ -1,0 +1,141 @@
+"""`kernelyard run`, end to end on a CPU: killed, interrupted, shared, and always the same ledger."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from solutions import PROBLEMS, SOLUTIONS, write
+
+from kernelyard.campaign.ledger import FILE_NAME, Ledger
+from kernelyard.sandbox.processes import descendants
+
+ROOT = Path(__file__).parents[2]
+CLOCKS = ("clock_mismatch", "outside_clock", "uneven_calls", "under_the_floor")
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Starts `kernelyard run` on the folder `name`, which is made where it is not there."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "KERNELYARD_CACHE": str(tmp_path / "cache"),
+        "KERNELYARD_STATE": str(tmp_path / "state"),
+        "OMP_NUM_THREADS": "1",
+    }
+
+    def begin(name: str, *options: str) -> "subprocess.Popen[str]":
+        problems = tmp_path / f"{name}_problems"
+        if not problems.exists():
+            write(problems, tmp_path / name)
+        command = [sys.executable, "-m", "kernelyard", "run", str(tmp_path / name), "--suite", str(problems)]
+        # `check` is what the one that never answers costs.
+        command += ["--rounds", "3", "--budget", "0", "--timeout", "load=60,check=8,time=60", *options]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, env=environment, **pipes)
+
+    return begin
+
+
+def finish(process: "subprocess.Popen[str]", code: int = 0) -> str:
+    out, error = process.communicate(timeout=240)
+    assert process.returncode == code, error + out
+    assert "Traceback" not in error
+    return out
+
+
+def verdicts(folder: Path) -> dict[tuple[int, int], tuple[Any, ...]]:
+    """What does not hang on time or on secret seeds."""
+    with Ledger(folder) as ledger:
+        found = {}
+        for one in ledger.judged():
+            verdict = one.verdict
+            hashes = (verdict.solution_sha256, verdict.problem_sha256)
+            told = (
+                verdict.status.value,
+                verdict.phase,
+                verdict.trials,
+                verdict.weights,
+                one.problem_name,
+                one.attempts,
+            )
+            found[one.problem, one.sample] = (*told, *hashes)
+        return found
+
+
+def await_verdicts(folder: Path, count: int, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if (folder / FILE_NAME).exists():
+            with Ledger(folder) as ledger:
+                if len(ledger.judged()) >= count:
+                    return
+        time.sleep(0.1)
+    pytest.fail(f"no {count} verdicts; exit code {process.poll()}")
+
+
+def test_killed_three_times_the_ledger_is_that_of_an_undisturbed_run(start: Start, tmp_path: Path) -> None:
+    undisturbed = start("undisturbed", "--jobs", "1", "--gpus", "2")
+    finish(undisturbed)
+    expected = verdicts(tmp_path / "undisturbed")
+    assert {key: told[0] for key, told in expected.items()} == {key: status for key, (_, status) in SOLUTIONS.items()}
+
+    folder = tmp_path / "killed"
+    for count in (1, 4, 9):
+        process = start("killed", "--jobs", "1", "--gpus", "1")
+        await_verdicts(folder, count, process)
+        tree = descendants(process.pid)
+        process.kill()
+        process.communicate()
+        deadline = time.monotonic() + 30
+        while left := [pid for pid in tree if Path(f"/proc/{pid}").exists()]:
+            assert time.monotonic() < deadline, f"processes {left} outlive the run"
+            time.sleep(0.1)
+    out = finish(start("killed"))
+    assert "have a verdict" in out and verdicts(folder) == expected
+    for name in ("eval_results.json", "pass_at_k_results.json"):
+        assert (folder / name).exists()
+
+    # A changed text is judged again, and nothing else; a file that is no ledger is one line.
+    (folder / "level_0_problem_1_sample_7_kernel.py").write_text(SOLUTIONS[1, 5][0])
+    assert finish(start("killed")).startswith("1 to judge; 11 have a verdict")
+    assert verdicts(folder)[1, 7][0] == "compile_error"
+    (folder / FILE_NAME).write_text("garbage")
+    _, error = (broken := start("killed")).communicate(timeout=60)
+    assert broken.returncode == 2 and error.count("\n") == 1 and FILE_NAME in error
+
+
+def test_ctrl_c_loses_nothing_and_another_process_does_the_rest(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    first = start("shared", "--jobs", "1")
+    await_verdicts(folder, 1, first)
+    second = start("shared", "--jobs", "1")
+    await_verdicts(folder, 5, second)
+    first.send_signal(signal.SIGINT)
+    done = finish(first, 128 + signal.SIGINT)
+    out = finish(second)
+    told = {key: told[0] for key, told in verdicts(folder).items()}
+    assert told == {key: status for key, (_, status) in SOLUTIONS.items()}
+    lines = [line.split()[0] for text in (done, out) for line in text.splitlines() if line.startswith("level_")]
+    assert sorted(lines) == sorted(set(lines)), "a candidate was judged twice"
+    written = json.loads((folder / "eval_results.json").read_text())
+    assert [len(written[problem]) for problem in ("1", "2")] == [8, 4]
+
+
+def test_usage(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "empty_problems").mkdir()
+    for name, text in PROBLEMS.items():
+        (tmp_path / "empty_problems" / name).write_text(text)
+    (tmp_path / "empty").mkdir()
+    for options, wanted in (((), "no solution"), (("--timeout", "build=3"), "--timeout"), (("--gpus", "x"), "gpus")):
+        process = start("empty", *options)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 2 and error.count("\n") == 1 and wanted in error
