@@ -97,6 +97,8 @@ def test_weights_left_out_are_mutants() -> None:
 
 def test_a_reference_that_disagrees_with_itself() -> None:
     record = admitted(weighted(Dropped))
+    assert record.status == "invalid_problem" and "the reference draws random numbers" in record.reason
+    record = admitted(problem(lambda x: (x + 1e9) - 1e9, rows(8, 64)))
     assert record.status == "invalid_problem" and "the honest answer is itself off by" in record.reason
 
 

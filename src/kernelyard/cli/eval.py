@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,7 @@ def eval(
     problem: Annotated[Path, typer.Argument(metavar="PROBLEM.py", help="Model, get_inputs, get_init_inputs.")],
     solution: Annotated[Path, typer.Argument(metavar="SOLUTION.py", help="ModelNew. Parsed here, run in a sandbox.")],
     dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
+    train: Annotated[bool, typer.Option("--train", help="In training mode; dropout alone cannot be judged.")] = False,
     json: Annotated[bool, typer.Option("--json", help="The record as one line of JSON, the last of stdout.")] = False,
     timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for each phase: compile, load ...")] = None,
     memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for the solution's processes.")] = 16.0,
@@ -55,7 +57,7 @@ def eval(
         where = resolve_device(device)
         program = check_possible(where) if sanitize else None
         deadlines = Deadlines() if timeout is None else Deadlines(**dict.fromkeys(PHASES, timeout))
-        question, answer = load_problem(problem), read_solution(solution)
+        question, answer = replace(load_problem(problem), train_mode=train), read_solution(solution)
         pool = early.result()
         kind = choose(sandbox, str(where))
         with Console(stderr=True).status("") as status:

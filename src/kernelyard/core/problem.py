@@ -35,15 +35,17 @@ class Problem:
     allow_nonfinite: bool | frozenset[str] = False
     """True where NaN and infinities are right answers and have to be met exactly, or the outputs in which they are;
     `ALLOW_NONFINITE` in the file."""
+    train_mode: bool = False
+    """Reference and solutions run in training mode: batch norms by the statistics of their batch."""
 
     def may_be_nonfinite(self, output: str) -> bool:
         """Whether NaN or an infinity can be right in that output."""
         return self.allow_nonfinite if isinstance(self.allow_nonfinite, bool) else output in self.allow_nonfinite
 
     def make_model(self, arguments: list[Any], seed: int, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
-        """The reference with the weights of `seed`, in eval mode."""
+        """The reference with the weights of `seed`, in eval mode unless the problem is one of training."""
         torch.manual_seed(seed)
-        return self.model_class(*arguments).to(device=device, dtype=dtype).eval()
+        return self.model_class(*arguments).to(device=device, dtype=dtype).train(self.train_mode)
 
     def make_inputs(self, seed: int, dtype: torch.dtype, device: torch.device) -> list[Any]:
         """Inputs of `seed` on `device`: floating-point tensors in `dtype`, integer and boolean ones as they are.
@@ -66,7 +68,9 @@ def place(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
 
 
 def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """`value` with `change` of every tensor within its lists and tuples; everything else as it is."""
+    """`value` with `change` of every tensor within its lists, tuples and dicts; everything else as it is."""
+    if isinstance(value, dict):
+        return {key: each_tensor(item, change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(each_tensor(item, change) for item in value)
     return change(value) if isinstance(value, Tensor) else value

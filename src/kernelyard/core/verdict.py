@@ -219,6 +219,8 @@ class Verdict(Record):
     solution: str
     solution_sha256: str
     dtype: str
+    train_mode: bool = False
+    """Judged in training mode; else in eval mode."""
     trials: int = 0
     """Fresh secret inputs that were answered and compared."""
     timed_outputs_checked: int = 0

@@ -42,11 +42,11 @@ class Uncountable(Exception):
 
 
 def count(problem: Problem, dtype: torch.dtype) -> Count:
-    """Size and least cost of one call in eval mode. Raises Uncountable for a problem that looks at values."""
+    """Size and least cost of one call. Raises Uncountable for a problem that looks at values."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
-            model = _constructed(problem).to(dtype).eval()
+            model = _constructed(problem).to(dtype).train(problem.train_mode)
             with META:
                 inputs = [place(value, dtype, META) for value in problem.get_inputs()]
         except Exception as error:

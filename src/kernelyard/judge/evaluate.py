@@ -91,6 +91,7 @@ def evaluate(
         solution=solution.path.name,
         solution_sha256=solution.sha256,
         dtype=dtype_name(dtype),
+        train_mode=problem.train_mode,
         trials=found.trials,
         timed_outputs_checked=found.timed_outputs_checked,
         weights=found.weights,
@@ -245,7 +246,14 @@ def _examine(
         candidate.unpack(built)
     state = exam.model.state_dict()
     found.weights = candidate.load(
-        solution.path.name, solution.text, "ModelNew", exam.init_arguments, exam.weight_seed, dtype, state
+        solution.path.name,
+        solution.text,
+        "ModelNew",
+        exam.init_arguments,
+        exam.weight_seed,
+        dtype,
+        state,
+        train_mode=problem.train_mode,
     )
 
     first = settle_weights(exam, first, found)
@@ -281,6 +289,7 @@ def _examine(
             exam.weight_seed,
             dtype,
             state,
+            train_mode=problem.train_mode,
         )
     baseline.phase = Phase.TIME
     found.floor = floor(cost, ceilings(device, dtype_name(dtype), matrix=cost.matrix))

@@ -106,7 +106,18 @@ class Exam:
             question = self.question()
         self.noise = tuple(_noise(answer) for answer in question.honest)
         self.usual = tuple(_usual(h, r) for h, r in zip(question.honest, question.reference, strict=True))
+        self._must_repeat(question)
         return question
+
+    def _must_repeat(self, question: Question) -> None:
+        """A reference that keeps state between its calls: a solution is called in another order, and more often."""
+        try:
+            with torch.no_grad():
+                again = named_leaves(self.model(*_copied(question.arguments, self.dtype, self.device)))
+        except Exception as error:
+            raise InvalidProblem(f"the reference fails when it is called again: {first_line(error)}") from error
+        if self.mark_values(question, [value for _, value in again]).status is not Status.PASSED:
+            raise InvalidProblem("the reference keeps state: called again on the same input, it answers something else")
 
     def arguments(self) -> list[Any]:
         """Fresh inputs from a fresh secret seed."""
@@ -119,11 +130,16 @@ class Exam:
         """Inputs with the float64 and the honest answer."""
         arguments = self.arguments() if arguments is None else arguments
         try:
+            before = _random_state(self.device)
             with torch.no_grad():
                 honest = named_leaves(self.model(*_copied(arguments, self.dtype, self.device)))
+            random = not torch.equal(before, _random_state(self.device))
             reference = self.exact_answer(arguments)
         except Exception as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
+        if random:
+            # Two random answers are far apart, and that distance would be the ruler: whatever is as large would pass.
+            raise InvalidProblem("the reference draws random numbers, as dropout does in training mode")
         if not honest:
             raise InvalidProblem("the reference returns nothing; expected tensors")
         for name, value in honest:
@@ -237,6 +253,12 @@ def _float64_by_default() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def _random_state(device: torch.device) -> Tensor:
+    """Of the generators that a model on `device` draws from."""
+    host = torch.get_rng_state()
+    return torch.cat([host, torch.cuda.get_rng_state(device)]) if device.type == "cuda" else host
 
 
 def _noise(answer: Tensor) -> float:

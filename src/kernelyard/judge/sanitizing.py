@@ -53,7 +53,8 @@ def sanitized(
                 session.unpack(built)
             text, weights = solution.text, exam.model.state_dict()
             name = solution.path.name
-            session.load(name, text, "ModelNew", exam.init_arguments, exam.weight_seed, exam.dtype, weights)
+            given = (exam.init_arguments, exam.weight_seed, exam.dtype, weights)
+            session.load(name, text, "ModelNew", *given, train_mode=exam.problem.train_mode)
             session.phase = Phase.CHECK
             session.stage([exam.arguments()])
             session.run(1, bare=True)

@@ -72,5 +72,6 @@ def _measured(verdict: Verdict) -> str:
             f"{verdict.timed_outputs_checked} outputs of timed calls checked",
         ]
     parts += [f"weights by {verdict.weights}"] if verdict.weights not in (None, "none") else []
+    parts += ["training mode"] if verdict.train_mode else []
     parts += [f"ended in phase {verdict.phase.value}"] if verdict.phase else []
     return "; ".join(parts) or table.NOT_MEASURED

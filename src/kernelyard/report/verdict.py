@@ -65,7 +65,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         ran = f"{sum(kernel.count for kernel in kernels)} launches of {len(kernels)} kernels a call"
         lines.append(f"  ran       {ran}; from the source: {visible(', '.join(verdict.evidence.own)) or 'none'}")
     weights = f", weights by {verdict.weights}" if verdict.weights not in (None, "none") else ""
-    lines.append(f"  where     {verdict.environment.line} · {walls(verdict)}{weights}")
+    mode = ", training mode" if verdict.train_mode else ""
+    lines.append(f"  where     {verdict.environment.line} · {walls(verdict)}{weights}{mode}")
     return lines
 
 

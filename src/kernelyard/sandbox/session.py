@@ -149,6 +149,8 @@ class Session:
         seed: int,
         dtype: torch.dtype,
         weights: Mapping[str, Tensor],
+        *,
+        train_mode: bool = False,
     ) -> Literal["state_dict", "seed", "none"]:
         """Construct the class; returns how it got the weights."""
         self.phase = Phase.LOAD
@@ -166,6 +168,7 @@ class Session:
             device=self.device.type,
             dtype=dtype_name(dtype),
             weights=index,
+            train_mode=train_mode,
             **{"class": class_name},
         )
         return reply.weights or "none"

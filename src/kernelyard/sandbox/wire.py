@@ -168,9 +168,11 @@ def flatten(value: Any, tensors: list[Tensor]) -> Any:
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
     if isinstance(value, (list, tuple)):
-        return {type(value).__name__: [flatten(item, tensors) for item in value]}
+        return {"list" if isinstance(value, list) else "tuple": [flatten(item, tensors) for item in value]}
     if isinstance(value, dict):
-        return {"dict": [[str(key), flatten(item, tensors)] for key, item in value.items()]}
+        if not all(isinstance(key, str) for key in value):
+            raise ProtocolError("an argument with a key that is no string")
+        return {"dict": [[key, flatten(item, tensors)] for key, item in value.items()]}
     if value is None or isinstance(value, (bool, int, float, str)):
         return {"value": value}
     raise ProtocolError(f"an argument of type {type(value).__name__}; expected tensors, numbers, strings or lists")
@@ -190,9 +192,13 @@ def unflatten(tree: Any, tensors: Sequence[Tensor]) -> Any:
 
 
 def named_leaves(value: Any, name: str = "output") -> list[tuple[str, Any]]:
-    """The leaves of what a model returned, named by where they stand: `output`, `output[0]`, `output.logits`."""
+    """The leaves of what a model returned, named by where they stand: `output`, `output[0]`, `output[logits]`.
+
+    Those of a dict in the order of its keys' texts: two dicts that are equal have the same leaves.
+    """
     if isinstance(value, (list, tuple)):
         return [leaf for i, item in enumerate(value) for leaf in named_leaves(item, f"{name}[{i}]")]
     if isinstance(value, dict):
-        return [leaf for key, item in value.items() for leaf in named_leaves(item, f"{name}.{key}")]
+        items = sorted(((str(key), item) for key, item in value.items()), key=lambda pair: pair[0])
+        return [leaf for key, item in items for leaf in named_leaves(item, f"{name}[{key}]")]
     return [(name, value)]

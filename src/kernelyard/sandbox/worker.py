@@ -72,7 +72,7 @@ class Candidate:
             raise AttributeError(f"{request['file_name']} defines no {request['class']}")
         torch.manual_seed(request["seed"])
         model = getattr(module, request["class"])(*unflatten(request["arguments"], tensors))
-        model = model.to(device=self.device, dtype=dtype).eval()
+        model = model.to(device=self.device, dtype=dtype).train(request["train_mode"])
         weights = {name: tensors[index] for name, index in request["weights"]}
         own = model.state_dict()
         fits = own.keys() == weights.keys() and all(own[name].shape == weights[name].shape for name in own)

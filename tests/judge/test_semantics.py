@@ -1,0 +1,146 @@
+"""What a problem may take and return, and in which mode it is judged."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelyard.core.verdict import Status, Verdict
+from kernelyard.judge.evaluate import evaluate
+from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.frames import ProtocolError
+from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.session import Deadlines
+from kernelyard.sandbox.wire import flatten, named_leaves
+from kernelyard.suites.kernelbench import load_problem, read_solution
+
+MODEL = """
+import torch
+from torch import nn
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {construct}
+
+    def forward(self, {takes}):
+        {forward}
+
+def get_inputs():
+    return {inputs}
+
+def get_init_inputs():
+    return []
+"""
+
+
+def judged(tmp_path: Path, right: dict[str, str], theirs: dict[str, str], *, train: bool = False) -> Verdict:
+    """The verdict on a solution that is `right` but for what is `theirs`."""
+    usual = {"construct": "pass", "takes": "x", "inputs": "[torch.randn(8, 64)]"} | right
+    problem, solution = tmp_path / "problem.py", tmp_path / "solution.py"
+    problem.write_text(MODEL.format(name="Model", **usual))
+    solution.write_text(MODEL.format(name="ModelNew", **(usual | theirs)))
+    device = torch.device("cpu")
+    return evaluate(
+        replace(load_problem(problem), train_mode=train),
+        read_solution(solution),
+        device=device,
+        dtype=torch.float32,
+        sandbox=choose(None, str(device)),
+        limits=Limits(memory_bytes=3 << 30),
+        deadlines=Deadlines(load=60, check=30, time=60),
+        plan=Plan(rounds=3, most_rounds=3, seconds=1),
+    )
+
+
+NAMED = {"forward": "return {'sum': x.sum(1), 'parts': [x + 1, (x * 2,)]}"}
+
+
+def test_a_dict_is_compared_by_its_keys_whatever_their_order(tmp_path: Path) -> None:
+    other_order = {"forward": "return {'parts': (x + 1, [2 * x]), 'sum': x.sum(dim=1)}"}
+    verdict = judged(tmp_path, NAMED, other_order)
+    assert verdict.status is Status.PASSED, verdict.message
+    assert [figures.output for figures in verdict.errors] == ["output[parts][0]", "output[parts][1][0]", "output[sum]"]
+
+
+def test_a_wrong_or_missing_value_of_a_dict_is_named(tmp_path: Path) -> None:
+    wrong = judged(tmp_path, NAMED, {"forward": "return {'sum': x.sum(1), 'parts': [x + 1, (x * 2.01,)]}"})
+    assert wrong.status is Status.INCORRECT_VALUE
+    assert "output[parts][1][0]" in wrong.message
+    missing = judged(tmp_path, NAMED, {"forward": "return {'parts': [x + 1, (x * 2,)]}"})
+    assert missing.status is Status.INCORRECT_SHAPE
+    assert "expected output[parts][0], output[parts][1][0], output[sum]" in missing.message
+
+
+def test_integers_and_booleans_arrive_as_they_are_also_within_a_dict(tmp_path: Path) -> None:
+    right = {
+        "takes": "given, mask",
+        "inputs": "[{'x': torch.randn(8, 64), 'index': torch.randint(64, (8, 4))}, torch.rand(8, 4) < 0.5]",
+        "forward": "return given['x'].gather(1, given['index']) * mask, given['index'] * mask",
+    }
+    kept = (
+        "assert (given['x'].dtype, given['index'].dtype, mask.dtype) == (torch.float32, torch.int64, torch.bool)\n"
+        "        return torch.where(mask, given['x'].gather(1, given['index']), 0), given['index'] * mask"
+    )
+    verdict = judged(tmp_path, right, {"forward": kept})
+    assert verdict.status is Status.PASSED, verdict.message
+
+
+BATCH_NORM = {
+    "construct": "self.norm = nn.BatchNorm1d(64)",
+    "forward": "return self.norm(x)",
+    "inputs": "[torch.randn(128, 64)]",
+}
+BY_BATCH = {
+    "forward": "m, v = x.mean(0), x.var(0, unbiased=False)\n"
+    "        return (x - m) / torch.sqrt(v + self.norm.eps) * self.norm.weight + self.norm.bias"
+}
+BY_RUNNING = {
+    "forward": "return nn.functional.batch_norm(x, self.norm.running_mean, self.norm.running_var, self.norm.weight,\n"
+    "            self.norm.bias, False)"
+}
+
+
+@pytest.mark.parametrize(("train", "right", "wrong"), [(True, BY_BATCH, BY_RUNNING), (False, BY_RUNNING, BY_BATCH)])
+def test_a_batch_norm_is_judged_in_the_mode_that_was_asked_for(
+    tmp_path: Path, train: bool, right: dict[str, str], wrong: dict[str, str]
+) -> None:
+    verdict = judged(tmp_path, BATCH_NORM, right, train=train)
+    assert verdict.status is Status.PASSED, verdict.message
+    assert (verdict.train_mode, verdict.weights) == (train, "state_dict")
+    assert judged(tmp_path, BATCH_NORM, wrong, train=train).status is Status.INCORRECT_VALUE
+
+
+def test_what_draws_random_numbers_has_no_right_answer(tmp_path: Path) -> None:
+    dropout = {"construct": "self.drop = nn.Dropout(0.2)", "forward": "return self.drop(x)"}
+    assert judged(tmp_path, dropout, {"forward": "return x.clone()"}).status is Status.PASSED
+    verdict = judged(tmp_path, dropout, {}, train=True)
+    assert verdict.status is Status.INVALID_PROBLEM
+    assert "the reference draws random numbers" in verdict.message
+    noisy = {"forward": "return x + torch.randn_like(x)"}
+    assert judged(tmp_path, noisy, {"forward": "return -x"}).status is Status.INVALID_PROBLEM
+
+
+def test_a_reference_that_keeps_state_has_no_right_answer(tmp_path: Path) -> None:
+    stateful = {
+        "construct": "self.hidden = torch.zeros(8, 64)",
+        "forward": "self.hidden = self.hidden + x\n        return self.hidden.clone()",
+    }
+    verdict = judged(tmp_path, stateful, {})
+    assert verdict.status is Status.INVALID_PROBLEM
+    assert "the reference keeps state" in verdict.message
+
+
+def test_a_record_from_before_there_were_modes_still_reads(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, {"forward": "return x + 1"}, {})
+    old = verdict.model_dump(mode="json")
+    del old["train_mode"]
+    assert Verdict.model_validate(old) == verdict
+
+
+def test_keys_cross_as_they_are_or_not_at_all() -> None:
+    assert [name for name, _ in named_leaves({"b": 1, "a": [2, 3]})] == ["output[a][0]", "output[a][1]", "output[b]"]
+    with pytest.raises(ProtocolError, match="key that is no string"):
+        flatten({1: torch.ones(2)}, [])
