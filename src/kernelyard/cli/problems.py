@@ -53,8 +53,7 @@ def list_(
             status.update(f"{len(records)} of {len(suite.entries)}, last {record.name}")
     line = ceilings_line(said, name, ceilings)
     console = table_console()
-    console.print(listing_table(records))
-    console.print(listing_head(suite, records), line, sep="\n")
+    console.print(listing_head(suite, records), line, listing_table(records), sep="\n")
     if table is not None:
         markers.replace(table, f"problems:{suite.name}", listing_markdown(suite, records, line))
     if json:
