@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, computed_field, field_validator, model_validator
 
 from kernelyard.core.environment import Environment
+from kernelyard.core.launches import Way
 from kernelyard.core.layers import LayerWitness
 from kernelyard.core.policy import Policy
 
@@ -174,9 +175,11 @@ class KernelRun(Record):
 
 
 class LaunchEvidence(Record):
-    """What one call launched, by the profiler in the worker. A hostile worker can forge it; no time rests on it."""
+    """What one call launched, as its worker saw it. A hostile worker can forge it; no time rests on it."""
 
     kernels: tuple[KernelRun, ...]
+    way: Way = "profiler"
+    """How it was seen: by CUPTI's callbacks, or by torch's profiler."""
     own: tuple[str, ...]
     """Kernels that the submitted source defines and that ran."""
 
@@ -253,7 +256,9 @@ class Verdict(Record):
     """What was done about the flags."""
     flags: tuple[Flag, ...] = ()
     evidence: LaunchEvidence | None = None
-    """Which kernels ran; null on a CPU, and where the profiler saw nothing."""
+    """Which kernels ran; null on a CPU, and where nothing was seen."""
+    unseen: str = ""
+    """Why not, on a GPU."""
     sandbox: SandboxRecord
     environment: Environment
 
@@ -295,6 +300,8 @@ class Verdict(Record):
             raise ValueError("slower, but the interval of the speedup does not lie below 1")
         if self.time is not None and self.floor is not None and self.time.p50_ms < self.floor.impossible_ms:
             raise ValueError("a time under the floor is never a pass")
+        if self.unseen and self.evidence is not None:
+            raise ValueError("evidence was seen or it was not")
         if self.status is Status.TIMEOUT and self.phase is None:
             raise ValueError("a timeout names its phase")
         return self

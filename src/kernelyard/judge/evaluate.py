@@ -114,6 +114,7 @@ def evaluate(
         policy=policy,
         flags=tuple(found.flags),
         evidence=found.evidence,
+        unseen=found.unseen,
         sandbox=SandboxRecord(kind=sandbox.value, missing=found.missing_layers, layers=found.layers),
         environment=describe(device),
     )

@@ -1,7 +1,7 @@
 """Which kernels ran, whether any was built from the submitted source, and in which precision.
 
-The names come from the profiler in the worker, after everything was timed. A candidate that rewrites its worker's
-profiler can forge them: they are evidence for a reader, and what decides a verdict's truth does not rest on them.
+The worker says it of one more call, after everything was timed (`core.launches`). A candidate that rewrites its worker
+can forge the names: they are evidence for a reader, and what decides a verdict's truth does not rest on them.
 """
 
 import re
@@ -12,7 +12,7 @@ from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence
 from kernelyard.judge.findings import Findings, blameless
 from kernelyard.judge.lint import kernels_of
-from kernelyard.sandbox.session import Session
+from kernelyard.sandbox.session import Seen, Session
 
 # How vendor libraries and C++ templates spell arithmetic below fp32: s1688 and s16816 are tensor core shapes of TF32
 # and halves.
@@ -32,26 +32,29 @@ def collect(
     """What one more call of each side launches; only a GPU can tell."""
     if candidate.device.type != "cuda":
         return
-    ran = _profiled(candidate, arguments)
+    seen = _seen(candidate, arguments)
     with blameless():
-        usual = _profiled(baseline, arguments)
-    if not ran:
-        # A profiler that sees nothing says nothing: on some machines the driver's tracing is closed to processes.
+        usual = _seen(baseline, arguments)
+    if not seen.kernels:
+        # Nothing seen is nothing said: it speaks neither for the solution nor against it.
+        found.unseen = seen.unseen or "the worker names no kernel"
         return
+    ran = tuple(KernelRun(name=name, count=count) for name, count in seen.kernels)
     defined = kernels_of(solution.text)
-    found.evidence = LaunchEvidence(kernels=ran, own=tuple(name for name in defined if _ran(name, ran)))
+    own = tuple(name for name in defined if _ran(name, ran))
+    found.evidence = LaunchEvidence(kernels=ran, way=seen.way, own=own)
     if not found.evidence.own:
         shown = ", ".join(kernel.name[:60] for kernel in ran[:3])
         wanted = f"none of {', '.join(defined[:5])}" if defined else "the source defines no kernel"
         found.flag(Flag(name="no_own_kernel", evidence=f"{wanted}; ran: {shown}"))
     lower = [kernel.name for kernel in ran if LOWER_PRECISION.search(kernel.name)]
-    if dtype is torch.float32 and lower and not any(LOWER_PRECISION.search(kernel.name) for kernel in usual):
+    if dtype is torch.float32 and lower and not any(LOWER_PRECISION.search(name) for name, _ in usual.kernels):
         found.flag(Flag(name="lower_precision", evidence=f"a kernel that ran: {lower[0][:160]}"))
 
 
-def _profiled(session: Session, arguments: list[object]) -> tuple[KernelRun, ...]:
+def _seen(session: Session, arguments: list[object]) -> Seen:
     session.stage([arguments])
-    return tuple(KernelRun(name=name, count=count) for name, count in session.launches())
+    return session.launches()
 
 
 def _ran(name: str, kernels: tuple[KernelRun, ...]) -> bool:

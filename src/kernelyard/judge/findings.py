@@ -46,6 +46,7 @@ class Findings:
     noise: float | None = None
     rounds: int | None = None
     evidence: LaunchEvidence | None = None
+    unseen: str = ""
     policy: Policy = Policy.TRAINING
 
     def flag(self, flag: Flag) -> None:

@@ -63,7 +63,10 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.evidence:
         kernels = verdict.evidence.kernels
         ran = f"{sum(kernel.count for kernel in kernels)} launches of {len(kernels)} kernels a call"
-        lines.append(f"  ran       {ran}; from the source: {visible(', '.join(verdict.evidence.own)) or 'none'}")
+        own = visible(", ".join(verdict.evidence.own)) or "none"
+        lines.append(f"  ran       {ran}, by {verdict.evidence.way}; from the source: {own}")
+    if verdict.unseen:
+        lines.append(f"  ran       unknown: {visible(verdict.unseen)}")
     weights = f", weights by {verdict.weights}" if verdict.weights not in (None, "none") else ""
     mode = ", training mode" if verdict.train_mode else ""
     lines.append(f"  where     {verdict.environment.line} · {walls(verdict)}{weights}{mode}")

@@ -13,6 +13,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from kernelyard.core.launches import Way
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox import tree
@@ -71,6 +72,16 @@ class Fetched:
 
     outputs: tuple[OutputSpec, ...]
     tensors: tuple[Tensor, ...] | None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a worker says that one call launches: by name, with their number."""
+
+    kernels: tuple[tuple[str, int], ...]
+    way: Way
+    unseen: str
+    """Why nothing was seen, where nothing was."""
 
 
 class Session:
@@ -194,9 +205,10 @@ class Session:
             raise self._broken(f"{len(reply.samples)} samples for {calls} calls, or one that is no time")
         return reply.samples
 
-    def launches(self) -> tuple[tuple[str, int], ...]:
-        """GPU kernels of one more call on the first staged set, by name with their number, as the worker says."""
-        return self._ask("profile").kernels
+    def launches(self) -> Seen:
+        """What one more call on the first staged set launches, as the worker says."""
+        reply = self._ask("profile")
+        return Seen(reply.kernels, reply.way or "profiler", reply.unseen)
 
     def fetch(self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "inputs"] = "outputs") -> Fetched:
         """The outputs of call `index` of the last run; memory is lent for tensors like `expected`."""

@@ -18,6 +18,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from kernelyard.core.launches import Way
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox import tree
 from kernelyard.sandbox.frames import ProtocolError
@@ -87,7 +88,11 @@ class Reply(BaseModel):
     kernels: tuple[tuple[Annotated[str, Field(max_length=MAX_KERNEL_NAME)], int], ...] = Field(
         default=(), max_length=MAX_KERNELS
     )
-    """GPU kernels of one call, each with the number of its launches, as the profiler in the worker names them."""
+    """GPU kernels of one call, each with the number of its launches, as the worker names them."""
+    way: Way | None = None
+    """How the kernels were seen."""
+    unseen: str = Field(default="", max_length=MAX_KERNEL_NAME)
+    """Why they could not be."""
     built: int = Field(default=0, ge=0, le=tree.MAX_BYTES)
     """Bytes of what was built that stand in the memory that came with the request."""
     samples: tuple[tuple[float, float], ...] = Field(default=(), max_length=4096)

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch import Tensor
 from kernelyard.core.cold_cache import ColdCache
 from kernelyard.core.errors import first_line
 from kernelyard.core.interpreter import round_to_nearest
+from kernelyard.core.launches import Unseen, launches
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox.device_memory import DeviceBytes
 from kernelyard.sandbox.frames import Channel, Closed
@@ -128,15 +130,16 @@ class Candidate:
         return {"samples": samples}
 
     def profile(self) -> dict[str, Any]:
-        """Names and numbers of the GPU kernels that one call on the first staged set launches."""
+        """GPU kernels that one more call on the first staged set launches, with their numbers, or why none is seen."""
         if self.model is None:
             raise RuntimeError("profile before load")
-        with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-            self.returned.append(self.model(*self.staged[0]))
-            self._synchronize()
-        names = [event.name for event in profiler.events() if event.device_type is torch.autograd.DeviceType.CUDA]
-        counts = Counter(name[:MAX_KERNEL_NAME] for name in names)
-        return {"kernels": counts.most_common(MAX_KERNELS)}
+        try:
+            with torch.no_grad():
+                seen = launches(partial(self.model, *self.staged[0]), self.device)
+        except Unseen as reason:
+            return {"unseen": str(reason)[:MAX_KERNEL_NAME]}
+        counts = Counter(name[:MAX_KERNEL_NAME] for name in seen.names)
+        return {"kernels": counts.most_common(MAX_KERNELS), "way": seen.way}
 
     def fetch(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
         """Describe what one call returned (or what became of its inputs), and write it if it fits the memory given."""
