@@ -42,6 +42,19 @@ def test_eval_says_no_with_exit_code_1() -> None:
     assert record["status"] == "incorrect_value" and record["speedup"] is None and record["time"] is None
 
 
+def test_eval_has_a_deadline_for_each_phase(tmp_path: Path) -> None:
+    """Its import takes longer than a checked request may, and then it does not come back."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import time, torch\ntime.sleep(3)\n"
+        "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        time.sleep(60)\n"
+    )
+    limits = ("--timeout", "30", "--check-timeout", "2")
+    done = kernelyard("eval", str(JUDGE / "problem.py"), str(slow), "--device", "cpu", *limits)
+    assert done.returncode == 1
+    assert "slow.py on problem.py: timeout in phase check" in done.stdout and "within 2 s" in done.stdout
+
+
 def test_ladder_puts_the_floor_before_the_measurements_and_json_last() -> None:
     done = kernelyard("ladder", "softmax", "--shape", "16x200", "--backend", "eager", "--backend", "triton")
     assert done.returncode == 0, done.stderr

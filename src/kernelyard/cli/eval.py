@@ -27,7 +27,12 @@ def eval(
     dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
     train: Annotated[bool, typer.Option("--train", help="In training mode; dropout alone cannot be judged.")] = False,
     json: Annotated[bool, typer.Option("--json", help="The record as one line of JSON, the last of stdout.")] = False,
-    timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for each phase: compile, load ...")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for each of the four phases below.")] = None,
+    compile_timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds to build, without a device.")] = None,
+    load_timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds to import and construct.")] = None,
+    check_timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one checked request.")] = None,
+    time_timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one timed request.")] = None,
+    queue_timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds until the device is free.")] = None,
     memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for the solution's processes.")] = 16.0,
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
     budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 60.0,
@@ -56,7 +61,9 @@ def eval(
 
         where = resolve_device(device)
         program = check_possible(where) if sanitize else None
-        deadlines = Deadlines() if timeout is None else Deadlines(**dict.fromkeys(PHASES, timeout))
+        of_phase = dict(zip(PHASES, (compile_timeout, load_timeout, check_timeout, time_timeout), strict=True))
+        asked = {phase: own or timeout for phase, own in of_phase.items()} | {"queue": queue_timeout}
+        deadlines = Deadlines(**{phase: seconds for phase, seconds in asked.items() if seconds is not None})
         question, answer = replace(load_problem(problem), train_mode=train), read_solution(solution)
         pool = early.result()
         kind = choose(sandbox, str(where))
