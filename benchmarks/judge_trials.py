@@ -20,7 +20,6 @@ from kernelyard.core.environment import resolve_device
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Decision
-from kernelyard.judge.decision import decide
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings
 from kernelyard.judge.plan import Plan
@@ -86,6 +85,7 @@ def trials(kind: Kind, pairs: int, device: torch.device, folder: Path, plan: Pla
     ratios = []
     for _ in range(pairs):
         exam = Exam(problem, torch.float32, device, Tolerance())
+        question_bytes = exam.first_question().bytes
         with (
             Session(Worker.start(post), device, deadlines) as candidate,
             Session(Worker.start(post), device, deadlines) as baseline,
@@ -98,10 +98,10 @@ def trials(kind: Kind, pairs: int, device: torch.device, folder: Path, plan: Pla
                 session.load(text.path.name, text.text, name, [], exam.weight_seed, torch.float32, {})
             for _ in range(kind.trials):
                 findings = Findings()
-                time_rounds(exam, candidate, baseline, plan, findings, 4 * width * width, lambda _: None)
-                assert findings.ratio is not None and findings.noise is not None
-                found[decide(findings.ratio, findings.noise)] += 1
-                ratios.append(findings.ratio.mean)
+                time_rounds(exam, candidate, baseline, plan, findings, question_bytes, lambda _: None)
+                assert findings.measured is not None
+                found[findings.measured.decision] += 1
+                ratios.append(findings.measured.ratio.mean)
     total = sum(found.values())
     shown = ", ".join(f"{decision.value} {count}" for decision, count in found.most_common())
     share = 100 * found[kind.right] / total

@@ -8,9 +8,9 @@ import torch
 
 from kernelyard.core.verdict import Decision
 from kernelyard.judge.clock import Clock, Round, Side
-from kernelyard.judge.decision import decide, noise_floor, settled
+from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.outside import Outside, doubt
-from kernelyard.judge.statistics import Ratio, paired_ratio
+from kernelyard.judge.statistics import Ratio, paired_ratio, signed_rank
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -31,7 +31,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 def test_a_difference_has_to_clear_the_margin_and_the_noise(
     low: float, high: float, noise: float, decision: Decision
 ) -> None:
-    assert decide(Ratio(math.sqrt(low * high), low, high), noise) is decision
+    assert decide(Ratio(math.sqrt(low * high), low, high), noise, confirmed=True) is decision
 
 
 def test_the_noise_floor_is_the_farther_end_of_the_control() -> None:
@@ -50,7 +50,7 @@ def _play(truth: float, noise: float, generator: random.Random, most: int = 60) 
         control = paired_ratio([a for a, _, _ in rounds], [b for _, b, _ in rounds])
         ratio = paired_ratio([math.sqrt(a * b) for a, b, _ in rounds], [c for _, _, c in rounds])
         if settled(ratio, noise_floor(control)) or len(rounds) >= most:
-            return decide(ratio, noise_floor(control))
+            return decide(ratio, noise_floor(control), confirmed=True)
 
 
 @pytest.mark.parametrize("noise", [0.002, 0.005, 0.01])
@@ -70,6 +70,51 @@ def test_on_a_noisy_machine_nothing_is_called_faster_that_is_not() -> None:
     generator = random.Random(2)
     found = [_play(1.0, 0.1, generator) for _ in range(200)]
     assert found.count(Decision.FASTER) + found.count(Decision.SLOWER) <= 0.02 * len(found)
+
+
+def test_a_gain_that_the_judges_own_clock_does_not_show_is_not_known() -> None:
+    ratio = Ratio(2.0, 1.9, 2.1)
+    assert decide(ratio, 0.01, confirmed=False) is Decision.INCONCLUSIVE
+    for other in (Ratio(0.5, 0.45, 0.55), Ratio(1.0, 0.99, 1.01)):
+        assert decide(other, 0.01, confirmed=False) is decide(other, 0.01, confirmed=True)
+
+
+@pytest.mark.parametrize(
+    ("truth", "claim", "jitter", "rounds", "least"),
+    [(1.0, 0.97, 0.01, 8, 0.0), (1.0, 0.25, 0.2, 60, 0.0), (0.97, 0.97, 0.01, 12, 0.9), (0.25, 0.25, 0.2, 8, 0.9)],
+    ids=["a small lie", "a large lie in much noise", "3 %", "4x in much noise"],
+)
+def test_requests_confirm_a_gain_whatever_is_claimed(
+    truth: float, claim: float, jitter: float, rounds: int, least: float
+) -> None:
+    """A baseline of 1 ms a call, half a millisecond of protocol; a request's jitter, in ms a call, has a long tail."""
+    generator = random.Random(3)
+    confirmed = 0
+    for _ in range(400):
+        clock = Clock(CUDA)
+        for _ in range(rounds):
+            baseline, control, solution = (1.5 + generator.expovariate(1 / jitter) for _ in range(3))
+            clock.add(
+                Round(
+                    Side((1.0,), 1.0, 1.5, baseline),
+                    Side((1.0,), 1.0, 1.5, control),
+                    Side((claim,), claim, claim + 0.5, solution + truth - 1),
+                )
+            )
+        confirmed += confirms(clock.gain())
+    assert confirmed >= least * 400 if least else confirmed <= 0.05 * 400
+
+
+def test_a_disturbed_round_does_not_take_a_gain_away() -> None:
+    differences = [0.03] * 9
+    assert confirms(signed_rank([*differences, *differences, -80.0])) and not confirms(
+        signed_rank([*differences[:4], -80.0])
+    )
+    assert not confirms(signed_rank([1.0] * 4)), "too few to tell"
+
+
+def test_more_rounds_are_worth_their_time_only_where_they_could_confirm() -> None:
+    assert confirmable(1.0, 8, 60) and not confirmable(0.6, 8, 60) and not confirmable(-1.0, 8, 60)
 
 
 def test_a_call_that_does_the_work_of_the_others_shows() -> None:

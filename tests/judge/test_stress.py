@@ -146,14 +146,16 @@ def test_a_problem_declines(tmp_path: Path) -> None:
 
     text = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
     path = tmp_path / "problem.py"
-    path.write_text(text + "NO_STRESS = ['ragged']\nALLOW_NONFINITE = ['output[1]']\n")
+    path.write_text(text + "NO_STRESS = ['ragged']\nALLOW_NONFINITE = ['output[1]']\nIN_PLACE = True\n")
     made = load_problem(path)
+    assert made.in_place
     assert made.no_stress == {"ragged"}
     assert made.may_be_nonfinite("output[1]") and not made.may_be_nonfinite("output[0]")
     for wrong, said in (
         ("NO_STRESS = ['raged']", "did you mean 'ragged'"),
         ("NO_STRESS = 'ragged'", "expected True, or names"),
         ("ALLOW_NONFINITE = 1", "expected True, False or names"),
+        ("IN_PLACE = 1", "expected True or False"),
     ):
         path.write_text(text + wrong)
         with pytest.raises(UsageError, match=said):

@@ -11,7 +11,7 @@ from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Deadlines, Ended, Session
-from kernelyard.sandbox.wire import SharedBytes, TensorSpec, layout
+from kernelyard.sandbox.wire import POISON, SharedBytes, TensorSpec, layout
 
 CPU = torch.device("cpu")
 DOUBLES = """
@@ -86,7 +86,7 @@ def test_what_a_worker_is_lent_holds_nothing_of_the_judges(device: torch.device)
     del secret
     torch.cuda.empty_cache()
     shared = DeviceBytes.create(64 << 20, device)
-    assert bool((shared._bytes == device_memory._FILL).all())
+    assert bool((shared._bytes == POISON).all())
     shared.close()
 
 

@@ -37,6 +37,8 @@ class Problem:
     `ALLOW_NONFINITE` in the file."""
     train_mode: bool = False
     """Reference and solutions run in training mode: batch norms by the statistics of their batch."""
+    in_place: bool = False
+    """Whether a solution may overwrite its inputs; `IN_PLACE` in the file."""
 
     def may_be_nonfinite(self, output: str) -> bool:
         """Whether NaN or an infinity can be right in that output."""

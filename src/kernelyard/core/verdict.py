@@ -244,8 +244,11 @@ class Verdict(Record):
     """Paired rounds that `speedup` is made of."""
     noise: float | None = None
     """What the baseline seemed to gain or lose against itself in the same rounds; 0.01 is 1 %."""
+    confirmed: bool | None = None
+    """Whether the judge's own clock, around whole requests in the same rounds, saw the solution take less time."""
     decision: Decision | None = None
-    """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within."""
+    """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within, else
+    `inconclusive`; that too where `faster` is not confirmed."""
     host_baseline: Timing | None = None
     host_time: Timing | None = None
     """From before the call on the host until the device is idle, in a warm cache: what a caller who waits sees."""
@@ -273,6 +276,7 @@ class Verdict(Record):
             self.percent_of_floor,
             self.rounds,
             self.noise,
+            self.confirmed,
             self.decision,
             self.host_baseline,
             self.host_time,
@@ -294,6 +298,8 @@ class Verdict(Record):
             if (solution and solution.method) != (baseline and baseline.method):
                 raise ValueError("baseline and solution were timed by unlike methods")
         low, high = self.speedup_low, self.speedup_high
+        if self.decision is Decision.FASTER and self.confirmed is False:
+            raise ValueError("faster, but the judge's own clock does not confirm it")
         if self.decision is Decision.FASTER and not (low and low > 1):
             raise ValueError("faster, but the interval of the speedup does not lie above 1")
         if self.decision is Decision.SLOWER and not (high and high < 1):

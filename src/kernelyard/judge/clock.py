@@ -7,6 +7,9 @@ solution took more than that beyond its account does not count: something distur
 way what is left are rounds whose times can be believed; too few of them, and the solution is refused.
 
 The baseline runs twice in every round: against itself it shows how much this machine invents.
+
+What is hidden in the noise of all this is still no gain: a solution counts as faster only where its requests as a whole
+took less time than the baseline's in the same rounds, by the judge's clock alone.
 """
 
 from collections.abc import Sequence
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelyard.core.verdict import Flag, Timing
-from kernelyard.judge.statistics import Ratio, median, paired_ratio
+from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank
 from kernelyard.judge.timing import timer_of
 
 # What must pass unaccounted, in ms a call, before a round is doubted: scheduling noise of a loaded machine.
@@ -87,6 +90,13 @@ class Clock:
         """The baseline over itself."""
         counted = self.counted()
         return paired_ratio([one.baseline.event for one in counted], [one.control.event for one in counted])
+
+    def gain(self) -> float:
+        """How surely the solution's requests took less time than the baseline's, by the judge's clock alone.
+
+        In standard deviations. Over all rounds: those that do not count are the ones in which the solution was late.
+        """
+        return signed_rank([one.baseline.outside - one.solution.outside for one in self.rounds])
 
     def baseline(self) -> Timing:
         """All samples of the baseline in the counted rounds."""

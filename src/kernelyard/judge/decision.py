@@ -10,6 +10,8 @@ MARGIN = 0.02
 NARROW = 0.003
 """An interval is narrow enough when its half width is below this. A planted 3 % clears the margin of 2 % by 0.0098 on a
 logarithmic scale: over three such half widths."""
+SURE = 1.96
+"""Standard deviations: by chance in one of 40."""
 
 
 def band(noise: float) -> float:
@@ -17,11 +19,15 @@ def band(noise: float) -> float:
     return math.log1p(max(MARGIN, noise))
 
 
-def decide(ratio: Ratio, noise: float) -> Decision:
-    """What an interval of baseline time over solution time means above a noise floor (0.01 is 1 %)."""
+def decide(ratio: Ratio, noise: float, *, confirmed: bool) -> Decision:
+    """What an interval of baseline time over solution time means above a noise floor (0.01 is 1 %).
+
+    `confirmed`: the judge's own clock saw a gain too, in the solution's requests. What is claimed and lies within that
+    clock's noise is not known.
+    """
     low, high, edge = math.log(ratio.low), math.log(ratio.high), band(noise)
     if low > edge:
-        return Decision.FASTER
+        return Decision.FASTER if confirmed else Decision.INCONCLUSIVE
     if high < -edge:
         return Decision.SLOWER
     if -edge <= low and high <= edge:
@@ -37,6 +43,16 @@ def settled(ratio: Ratio, noise: float) -> bool:
     """
     centre, half, edge = math.log(ratio.mean), math.log(ratio.high / ratio.mean), band(noise)
     return half <= NARROW or min(abs(centre - edge), abs(centre + edge)) >= 3 * half
+
+
+def confirms(gain: float) -> bool:
+    """Whether a gain on the judge's own clock, in standard deviations, is one."""
+    return gain > SURE
+
+
+def confirmable(gain: float, rounds: int, most: int) -> bool:
+    """Whether `most` rounds might confirm what `rounds` do not: certainty grows with their root."""
+    return gain * math.sqrt(most / rounds) > SURE
 
 
 def noise_floor(control: Ratio) -> float:

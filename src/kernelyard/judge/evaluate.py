@@ -16,7 +16,6 @@ from kernelyard.core.workload import dtype_name
 from kernelyard.judge import evidence
 from kernelyard.judge.checking import ask, check, check_pair, check_stresses, settle_weights
 from kernelyard.judge.compiling import Build, compiled
-from kernelyard.judge.decision import decide
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.findings import End, Findings, blameless, make_room
 from kernelyard.judge.floor import Ceilings, floor, measure_ceilings
@@ -69,10 +68,8 @@ def evaluate(
         made = _Attempt(Status.INFRA_ERROR, refusal, Phase.START, Findings(policy=policy))
     else:
         with nullcontext(pool) if pool is not None else Pool(post, replenish=False) as workers:
-            attempt = partial(
-                _attempt, problem, solution, device, dtype, workers, deadlines, plan, policy, build, ceilings, on_phase
-            )
-            made = _looked_at(attempt, plan.second_look)
+            case = _Case(problem, solution, device, dtype, workers, deadlines, plan, policy, build, ceilings, on_phase)
+            made = _looked_at(partial(_attempt, case), plan.second_look)
         if made.abnormal:
             make_room(device)
             # Alone, like an evaluation: another's memory would be taken for what this one left behind.
@@ -80,8 +77,7 @@ def evaluate(
                 ward.look(device, after=f"{made.status.value} of {solution.path.name}, sha256 {solution.sha256[:16]}")
     status, message, phase, found = made.status, made.message, made.phase, made.found
 
-    passed = status is Status.PASSED
-    ratio = found.ratio if passed else None
+    measured = found.measured if status is Status.PASSED else None
     return Verdict(
         status=status,
         phase=phase,
@@ -97,30 +93,48 @@ def evaluate(
         weights=found.weights,
         stresses=tuple(found.stresses),
         errors=found.errors,
-        baseline=found.baseline if passed else None,
-        time=found.time if passed else None,
-        speedup=ratio.mean if ratio else None,
-        speedup_low=ratio.low if ratio else None,
-        speedup_high=ratio.high if ratio else None,
-        rounds=found.rounds if passed else None,
-        noise=found.noise if passed else None,
-        decision=decide(ratio, found.noise or 0.0) if ratio else None,
-        host_baseline=found.host_baseline if passed else None,
-        host_time=found.host_time if passed else None,
         floor=found.floor,
-        percent_of_floor=100 * found.floor.floor_ms / found.time.p50_ms
-        if passed and found.floor and found.time
-        else None,
+        percent_of_floor=100 * found.floor.floor_ms / measured.time.p50_ms if measured and found.floor else None,
         policy=policy,
         flags=tuple(found.flags),
         evidence=found.evidence,
         unseen=found.unseen,
         sandbox=SandboxRecord(kind=sandbox.value, missing=found.missing_layers, layers=found.layers),
         environment=describe(device),
+        **(measured.fields() if measured else {}),
     )
 
 
 _ABNORMAL = (Status.CRASHED, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.INFRA_ERROR)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What is judged, where, and how much is asked of it."""
+
+    problem: Problem
+    solution: Source
+    device: torch.device
+    dtype: torch.dtype
+    workers: Pool
+    deadlines: Deadlines
+    plan: Plan
+    policy: Policy
+    build: Build | None
+    ceilings: Callable[..., Ceilings]
+    on_phase: Callable[[str], None]
+
+    def session(self) -> Session:
+        """A worker for one use."""
+        return Session(self.workers.take(), self.device, self.deadlines)
+
+    def built(self) -> bytes | None:
+        """What the compile worker made of the solution. Raises Ended where that says all there is to say."""
+        if self.build is None:
+            return compiled(self.solution, self.workers.post, self.device, self.deadlines, self.on_phase)
+        if self.build.end is not None:
+            raise Ended(*self.build.end)
+        return self.build.tree
 
 
 @dataclass(frozen=True)
@@ -141,7 +155,8 @@ class _Attempt:
     @property
     def gain(self) -> float:
         """The speedup; 0 without a pass."""
-        return self.found.ratio.mean if self.status is Status.PASSED and self.found.ratio else 0.0
+        measured = self.found.measured
+        return measured.ratio.mean if self.status is Status.PASSED and measured else 0.0
 
 
 def _looked_at(attempt: Callable[[], _Attempt], second_look: float) -> _Attempt:
@@ -159,48 +174,27 @@ def _looked_at(attempt: Callable[[], _Attempt], second_look: float) -> _Attempt:
     return made
 
 
-def _attempt(
-    problem: Problem,
-    solution: Source,
-    device: torch.device,
-    dtype: torch.dtype,
-    workers: Pool,
-    deadlines: Deadlines,
-    plan: Plan,
-    policy: Policy,
-    build: Build | None,
-    ceilings: Callable[..., Ceilings],
-    on_phase: Callable[[str], None],
-) -> _Attempt:
-    found = Findings(policy=policy)
+def _attempt(case: _Case) -> _Attempt:
+    found = Findings(policy=case.policy)
+    post = case.workers.post
     try:
-        found.layers = standing(workers.post.kind, workers.post.device)
+        found.layers = standing(post.kind, post.device)
         found.phase = Phase.COMPILE
-        if build is None:
-            built = compiled(solution, workers.post, device, deadlines, on_phase)
-        elif build.end is not None:
-            raise Ended(*build.end)
-        else:
-            built = build.tree
+        built = case.built()
         found.phase = Phase.QUEUE
-        on_phase("waiting for the device")
+        case.on_phase("waiting for the device")
         with (
-            turn(device, deadlines.queue, state_folder()),
-            Session(workers.take(), device, deadlines) as candidate,
+            turn(case.device, case.deadlines.queue, state_folder()),
+            case.session() as candidate,
             ExitStack() as later,
         ):
-
-            def baseline() -> Session:
-                return later.enter_context(Session(workers.take(), device, deadlines))
-
             found.phase = Phase.START
-            on_phase("starting workers")
+            case.on_phase("starting workers")
             found.missing_layers = candidate.process.missing
-            _examine(problem, solution, built, candidate, baseline, plan, device, dtype, ceilings, found, on_phase)
-            if plan.sanitizer is not None:
-                on_phase("compute-sanitizer")
-                exam = Exam(problem, dtype, device, plan.tolerance)
-                if flag := sanitized(exam, solution, built, workers.post, deadlines, plan.sanitizer):
+            exam = _examine(case, built, candidate, lambda: later.enter_context(case.session()), found)
+            if case.plan.sanitizer is not None:
+                case.on_phase("compute-sanitizer")
+                if flag := sanitized(exam, case.solution, built, post, case.deadlines, case.plan.sanitizer):
                     found.flag(flag)
     except (InvalidProblem, torch.OutOfMemoryError) as error:
         crowded = isinstance(error, torch.OutOfMemoryError) or isinstance(error.__cause__, torch.OutOfMemoryError)
@@ -221,19 +215,10 @@ def _attempt(
 
 
 def _examine(
-    problem: Problem,
-    solution: Source,
-    built: bytes | None,
-    candidate: Session,
-    open_baseline: Callable[[], Session],
-    plan: Plan,
-    device: torch.device,
-    dtype: torch.dtype,
-    ceilings: Callable[..., Ceilings],
-    found: Findings,
-    on_phase: Callable[[str], None],
-) -> None:
+    case: _Case, built: bytes | None, candidate: Session, open_baseline: Callable[[], Session], found: Findings
+) -> Exam:
     """The whole protocol; returns only for a pass. The baseline's worker is taken when there is something to time."""
+    problem, solution, device, dtype, plan = case.problem, case.solution, case.device, case.dtype, case.plan
     exam = Exam(problem, dtype, device, plan.tolerance)
     first = exam.first_question()
     cost = exam.cost(first)  # its first use imports for a second, beside the workers
@@ -242,7 +227,7 @@ def _examine(
     for flag in lint(solution.text, full_precision=dtype is torch.float32):
         found.flag(flag)
     found.phase = Phase.LOAD
-    on_phase("loading the solution")
+    case.on_phase("loading the solution")
     if built is not None:
         candidate.unpack(built)
     state = exam.model.state_dict()
@@ -260,9 +245,8 @@ def _examine(
     first = settle_weights(exam, first, found)
 
     found.phase = candidate.phase = Phase.CHECK
-    on_phase("checking")
+    case.on_phase("checking")
     first_answer, question_bytes = first.honest, first.bytes
-    input_bytes = sum(tensor.numel() * tensor.element_size() for tensor in first.pristine())
     check(exam, candidate, first, found)
     check_pair(exam, candidate, first, plan, found)
     # Outputs of gigabytes are common, with a float64 reference of twice that beside: one question lives at a time.
@@ -274,11 +258,11 @@ def _examine(
             found.flag(Flag(name="degenerate_problem", evidence=reason))
         del question
     del first_answer
-    on_phase("checking under stress")
+    case.on_phase("checking under stress")
     check_stresses(exam, candidate, plan, found, question_bytes)
 
     found.phase = candidate.phase = Phase.TIME
-    on_phase("measuring ceilings")
+    case.on_phase("measuring ceilings")
     with blameless():
         baseline = open_baseline()
         baseline.await_start()
@@ -293,7 +277,8 @@ def _examine(
             train_mode=problem.train_mode,
         )
     baseline.phase = Phase.TIME
-    found.floor = floor(cost, ceilings(device, dtype_name(dtype), matrix=cost.matrix))
-    time_rounds(exam, candidate, baseline, plan, found, input_bytes, on_phase)
-    on_phase("looking at what ran")
+    found.floor = floor(cost, case.ceilings(device, dtype_name(dtype), matrix=cost.matrix))
+    time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
+    case.on_phase("looking at what ran")
     evidence.collect(candidate, baseline, exam.arguments(), solution, dtype, found)
+    return exam

@@ -83,6 +83,8 @@ class Exam:
             self.exact = converted(self.model, torch.float64)
         except Exception as error:
             raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
+        self.answer: tuple[Tensor, ...] = ()
+        """The first honest answer without its data."""
         self.noise: tuple[float, ...] = ()
         """By output: half an ulp of one, or of the first answer's largest element where that is smaller."""
         self.usual: tuple[float, ...] = ()
@@ -104,6 +106,7 @@ class Exam:
                 raise
             self.restore_constants("the reference does not bear other constants")
             question = self.question()
+        self.answer = tuple(torch.empty_like(answer, device="meta") for answer in question.honest)
         self.noise = tuple(_noise(answer) for answer in question.honest)
         self.usual = tuple(_usual(h, r) for h, r in zip(question.honest, question.reference, strict=True))
         self._must_repeat(question)

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 
 from kernelyard.core.layers import LayerWitness
 from kernelyard.core.policy import Policy, Ruling
 from kernelyard.core.verdict import (
+    Decision,
     ErrorFigures,
     Flag,
     Floor,
@@ -22,6 +24,27 @@ from kernelyard.core.verdict import (
 from kernelyard.judge.exam import Mark
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox.session import Ended
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Both sides timed; fields as a verdict has them."""
+
+    baseline: Timing
+    time: Timing
+    ratio: Ratio
+    noise: float
+    rounds: int
+    confirmed: bool
+    decision: Decision
+    host_baseline: Timing
+    host_time: Timing
+
+    def fields(self) -> dict[str, Any]:
+        """Those of a verdict."""
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "ratio"}
+        ratio = self.ratio
+        return own | {"speedup": ratio.mean, "speedup_low": ratio.low, "speedup_high": ratio.high}
 
 
 @dataclass
@@ -38,13 +61,7 @@ class Findings:
     errors: tuple[ErrorFigures, ...] = ()
     flags: list[Flag] = field(default_factory=list)
     floor: Floor | None = None
-    baseline: Timing | None = None
-    time: Timing | None = None
-    host_baseline: Timing | None = None
-    host_time: Timing | None = None
-    ratio: Ratio | None = None
-    noise: float | None = None
-    rounds: int | None = None
+    measured: Measurement | None = None
     evidence: LaunchEvidence | None = None
     unseen: str = ""
     policy: Policy = Policy.TRAINING

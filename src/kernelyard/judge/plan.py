@@ -32,7 +32,7 @@ class Plan:
     second_look: float = 10.0
     """A speedup above this is measured again from the start, in new processes."""
     round_bytes: int = 256 << 20
-    """Bytes of inputs made for one round. A problem larger than this gets one call a round."""
+    """Bytes of inputs and answers of one round. A problem larger than this gets one call a round."""
     tolerance: Tolerance = Tolerance()
     sanitizer: Path | None = None
     """compute-sanitizer, for one more call under it; None for none."""

@@ -4,17 +4,17 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
-from kernelyard.core.verdict import Flag
+from kernelyard.core.verdict import Decision, Flag, Timing
 from kernelyard.judge import outside
 from kernelyard.judge.checking import untouched
 from kernelyard.judge.clock import Clock, Round, Side
-from kernelyard.judge.decision import noise_floor, settled
+from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import Findings, accept, blameless, make_room
+from kernelyard.judge.findings import Findings, Measurement, accept, blameless
+from kernelyard.judge.outside import run_sets
 from kernelyard.judge.plan import Plan
-from kernelyard.sandbox.session import Session
+from kernelyard.sandbox.session import Ran, Session
 
 
 def time_rounds(
@@ -23,21 +23,31 @@ def time_rounds(
     baseline: Session,
     plan: Plan,
     found: Findings,
-    input_bytes: int,
+    question_bytes: int,
     on_phase: Callable[[str], None],
 ) -> None:
     """Rounds until the interval is narrow enough or the budget ends; then what the outside clock says."""
-    calls = max(1, min(plan.calls, plan.round_bytes // max(input_bytes, 1)))
+    calls = max(1, min(plan.calls, plan.round_bytes // max(question_bytes, 1)))
     clock = _rounds(exam, candidate, baseline, plan, calls, found, on_phase)
     on_phase("the judge's own clock")
-    _outside(exam, candidate, baseline, plan, calls, found)
+    host_baseline, host_time = _outside(exam, candidate, baseline, plan, calls, found)
 
-    found.baseline, found.time = clock.baseline(), clock.solution()
-    found.ratio, found.noise = clock.ratio(), noise_floor(clock.control())
-    found.rounds = len(clock.counted())
-    if found.floor and found.time.p50_ms < found.floor.impossible_ms:
+    ratio, noise, confirmed = clock.ratio(), noise_floor(clock.control()), confirms(clock.gain())
+    measured = Measurement(
+        baseline=clock.baseline(),
+        time=clock.solution(),
+        ratio=ratio,
+        noise=noise,
+        rounds=len(clock.counted()),
+        confirmed=confirmed,
+        decision=decide(ratio, noise, confirmed=confirmed),
+        host_baseline=host_baseline,
+        host_time=host_time,
+    )
+    found.measured = measured
+    if found.floor and measured.time.p50_ms < found.floor.impossible_ms:
         least = found.floor.impossible_ms
-        evidence = f"{found.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
+        evidence = f"{measured.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
         found.flag(Flag(name="under_the_floor", evidence=evidence))
 
 
@@ -58,50 +68,64 @@ def _rounds(
     while True:
         on_phase(f"timing round {tried + 1}, {len(clock.counted())} of {needed} done")
         sets = [exam.arguments() for _ in range(calls)]
-        sides: dict[str, Side] = {}
+        ran: dict[str, Ran] = {}
         for name in random.sample(["baseline", "control", "solution"], 3):
             session = candidate if name == "solution" else baseline
             with nullcontext() if session is candidate else blameless():
-                sides[name] = _run(session, sets)
+                ran[name] = run_sets(session, sets, exam.answer)
         if tried:
-            clock.add(Round(**sides))
+            clock.add(Round(**{name: Side.of(one.samples, one.seconds) for name, one in ran.items()}))
         tried += 1
-        chosen = random.randrange(calls)
-        question = exam.question(sets[chosen])
+        kept = ran["solution"].kept
+        assert kept is not None
+        question = exam.question(sets[kept.index])
         # Only the solution's last run is still there to be fetched: the baseline has a worker of its own.
-        accept(exam.mark(question, candidate.fetch(chosen, question.honest)), found)
-        untouched(candidate, chosen, question)
+        answer = kept.fetched(question.honest) if kept.holds(question.honest) else None
+        accept(exam.mark(question, answer or candidate.fetch(kept.index, question.honest)), found)
+        untouched(exam, candidate, kept.index, question)
         found.timed_outputs_checked += 1
-        del question, sets
+        del question, sets, ran, kept, answer
         counted = len(clock.counted())
         if counted < needed:
             if tried > needed * plan.patience:
                 found.flag(clock.doubt())
             continue
         spent = time.monotonic() - begin >= plan.seconds or counted >= plan.most_rounds
-        if spent or settled(clock.ratio(), noise_floor(clock.control())):
+        if spent or _settled(clock, plan):
             return clock
 
 
-def _outside(exam: Exam, candidate: Session, baseline: Session, plan: Plan, calls: int, found: Findings) -> None:
-    """Hold the worker's account against the judge's clock; looked at again before a solution is refused."""
+def _settled(clock: Clock, plan: Plan) -> bool:
+    """Whether more rounds would tell no more; they might where the judge's own clock has yet to confirm a gain."""
+    ratio, noise, gain = clock.ratio(), noise_floor(clock.control()), clock.gain()
+    if decide(ratio, noise, confirmed=True) is not Decision.FASTER or confirms(gain):
+        return settled(ratio, noise)
+    return settled(ratio, noise) and not confirmable(gain, len(clock.rounds), plan.most_rounds)
+
+
+def _outside(
+    exam: Exam, candidate: Session, baseline: Session, plan: Plan, calls: int, found: Findings
+) -> tuple[Timing, Timing]:
+    """Hold the worker's account against the judge's clock; looked at again before a solution is refused.
+
+    The host's times of baseline and solution.
+    """
     for i_try in range(plan.patience):
         sets = [exam.arguments() for _ in range(max(2, calls))]
-        make_room(exam.device)
         with blameless():
-            honest = outside.measure(baseline, sets, plan.outside_repeats)
-        own = outside.measure(candidate, sets, plan.outside_repeats)
+            honest = outside.measure(baseline, sets, exam.answer, plan.outside_repeats)
+            baseline.stage([])
+        own = outside.measure(candidate, sets, exam.answer, plan.outside_repeats)
+        for kept in own.kept:
+            question = exam.question(sets[kept.index])
+            # An answer larger than the first one had no room.
+            if kept.holds(question.honest):
+                accept(exam.mark(question, kept.fetched(question.honest)), found)
+                found.timed_outputs_checked += 1
+            del question
         flag = outside.doubt(honest, own, exam.device)
         if flag is None or i_try == plan.patience - 1:
             break
     if flag is not None:
         found.flag(flag)
-    found.host_baseline, found.host_time = honest.timing(), own.timing()
-
-
-def _run(session: Session, sets: list[list[Any]]) -> Side:
-    """One side of a round."""
-    make_room(session.device)
-    session.stage(sets)
-    samples = session.run(len(sets))
-    return Side.of(samples, session.run_seconds)
+    return honest.timing(), own.timing()

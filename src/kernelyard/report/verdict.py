@@ -1,6 +1,6 @@
 """A verdict as a terminal shows it: one line that decides, then what it rests on."""
 
-from kernelyard.core.verdict import Verdict
+from kernelyard.core.verdict import Decision, Verdict
 from kernelyard.report.table import (
     format_bytes,
     format_error,
@@ -39,7 +39,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
             lines.append(f"  {name}  {format_spread(timing.p50_ms, timing.p20_ms, timing.p80_ms)}")
         lines.append(
             f"  speedup   {format_interval(verdict.speedup, verdict.speedup_low, verdict.speedup_high)}, 95 % interval"
-            f" of {verdict.rounds} rounds: {verdict.decision.value if verdict.decision else '-'}"
+            f" of {verdict.rounds} rounds: {_decided(verdict)}"
             f" (noise floor {format_percent(100 * (verdict.noise or 0.0))})"
         )
     if verdict.host_baseline and verdict.host_time:
@@ -71,6 +71,12 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     mode = ", training mode" if verdict.train_mode else ""
     lines.append(f"  where     {verdict.environment.line} · {walls(verdict)}{weights}{mode}")
     return lines
+
+
+def _decided(verdict: Verdict) -> str:
+    if verdict.decision is Decision.INCONCLUSIVE and verdict.confirmed is False and (verdict.speedup_low or 0) > 1:
+        return "inconclusive, for the judge's own clock does not show a gain"
+    return verdict.decision.value if verdict.decision else "-"
 
 
 def _stresses(verdict: Verdict) -> str:

@@ -15,10 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelyard.sandbox.wire import WIRE_DTYPES, TensorSpec
-
-# The poison of what a worker has yet to write: NaN in every floating-point dtype.
-_FILL = 0xFF
+from kernelyard.sandbox.wire import POISON, WIRE_DTYPES, TensorSpec
 
 
 class DriverError(RuntimeError):
@@ -93,7 +90,7 @@ class DeviceBytes:
         made = cls(fd, handle, size, device, writable=True)
         # The driver clears pages that come from another process. These may come from this one, whose freed memory held
         # the expected values.
-        made._bytes.fill_(_FILL)
+        made.poison()
         return made
 
     @classmethod
@@ -121,6 +118,14 @@ class DeviceBytes:
     def write(self, spec: TensorSpec, tensor: Tensor) -> None:
         if tensor.numel():
             self._place(spec.offset, tensor.dtype, tensor.numel()).view(tensor.shape).copy_(tensor.detach())
+
+    def copy(self, offset: int, room: Tensor) -> None:
+        """Fill `room`, of bytes, from byte `offset` on."""
+        room.copy_(self._place(offset, torch.uint8, room.numel()))
+
+    def poison(self) -> None:
+        """NaN in every floating-point dtype."""
+        self._bytes.fill_(POISON)
 
     def settle(self) -> None:
         """Wait until what was written is there."""

@@ -20,7 +20,7 @@ from kernelyard.sandbox import tree
 from kernelyard.sandbox.device_memory import DeviceBytes, DriverError, supported
 from kernelyard.sandbox.frames import Closed, ProtocolError
 from kernelyard.sandbox.pool import Worker
-from kernelyard.sandbox.wire import OutputSpec, Reply, SharedBytes, flatten, layout
+from kernelyard.sandbox.wire import POISON, OutputSpec, Reply, SharedBytes, TensorSpec, flatten, layout
 
 
 def build_environment(device: torch.device) -> dict[str, str]:
@@ -75,6 +75,47 @@ class Fetched:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """One call's outputs as they stood in the judge's memory when the request was over."""
+
+    index: int
+    outputs: tuple[OutputSpec, ...]
+    raw: Tensor
+    """Bytes."""
+    written: bool
+
+    def holds(self, expected: Sequence[Tensor]) -> bool:
+        """Whether there was room for tensors like `expected`."""
+        return layout(expected)[1] <= self.raw.numel()
+
+    def fetched(self, expected: Sequence[Tensor]) -> Fetched:
+        """The outputs, as tensors where they are like `expected`."""
+        specs, _ = layout(expected)
+        if not self.written or not _alike(specs, self.outputs):
+            return Fetched(self.outputs, None)
+        ends = [
+            spec.offset + tensor.numel() * tensor.element_size() for spec, tensor in zip(specs, expected, strict=True)
+        ]
+        held = zip(specs, ends, expected, strict=True)
+        return Fetched(
+            self.outputs,
+            tuple(self.raw[spec.offset : end].view(like.dtype).view(like.shape) for spec, end, like in held),
+        )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One request's calls."""
+
+    samples: tuple[tuple[float, float], ...]
+    """(event, host) milliseconds of each call, as the worker says."""
+    seconds: float
+    """On the judge's clock, which the candidate cannot touch, until the judge has what it keeps."""
+    kept: Kept | None
+    """One call's outputs, chosen when all were written; None where no memory was lent."""
+
+
+@dataclass(frozen=True)
 class Seen:
     """What a worker says that one call launches: by name, with their number."""
 
@@ -94,10 +135,10 @@ class Session:
         self.device, self.deadlines = device, deadlines
         self.process, self.channel = worker.process, worker.channel
         self.phase = Phase.START
-        self.run_seconds = 0.0
-        """Time of the last `run` on the judge's clock, which the candidate cannot touch."""
         self._pending = worker.nonce
         self._device_memory = False
+        self._lent: SharedBytes | DeviceBytes | None = None
+        self._room = torch.empty(0, dtype=torch.uint8)
         self._close = worker.close
 
     def __enter__(self) -> "Session":
@@ -108,6 +149,7 @@ class Session:
 
     def close(self) -> None:
         self._close()
+        self._take_back()
 
     def finish(self, seconds: float) -> str:
         """Hang up and let the worker end by itself; what it wrote to stdout."""
@@ -186,6 +228,7 @@ class Session:
 
     def stage(self, sets: Sequence[Sequence[Any]]) -> None:
         """Hand over the argument lists of the next run, each a set of its own."""
+        self._take_back()
         trees, tensors = [], []
         for arguments in sets:
             own: list[Tensor] = []
@@ -193,17 +236,39 @@ class Session:
             tensors.append(own)
         self._with_tensors(tensors, "stage", arguments=trees)
 
-    def run(self, calls: int, *, bare: bool = False) -> tuple[tuple[float, float], ...]:
-        """Call the candidate once on every staged set; (event, host) milliseconds of each call as the worker says.
+    def lend(self, like: Sequence[Tensor], calls: int) -> None:
+        """Memory for all that the next run returns, tensors like `like` of each call: to be written before it answers.
+
+        Who answers first and computes afterwards has then written nothing when the judge looks.
+        """
+        _, slot = layout(like)
+        self._lent = self._lend(calls * slot, worker_may_write=True)
+        # Touched before the clock runs.
+        self._lent.poison()
+        self._room = torch.full((slot,), POISON, dtype=torch.uint8, device=self.device)
+        self._ask("lend", self._lent, slot=slot)
+
+    def run(self, calls: int, *, bare: bool = False) -> Ran:
+        """Call the candidate once on every staged set.
 
         `bare`: without a flush of the cache before each call, so that the calls are all that the request takes.
         """
+        index, kept = secrets.randbelow(calls), None
         begin = time.perf_counter()
         reply = self._ask("run", bare=bare)
-        self.run_seconds = time.perf_counter() - begin
+        if self._lent is not None:
+            # Within the clock: what a worker still does while it is read is timed as well.
+            self._lent.copy(index * self._room.numel(), self._room)
+            self._lent.settle()
+        seconds = time.perf_counter() - begin
         if len(reply.samples) != calls or not all(0 < sample < 1e9 for pair in reply.samples for sample in pair):
             raise self._broken(f"{len(reply.samples)} samples for {calls} calls, or one that is no time")
-        return reply.samples
+        if self._lent is not None:
+            if len(reply.delivered) != calls:
+                raise self._broken(f"the outputs of {len(reply.delivered)} calls of {calls}")
+            delivered = reply.delivered[index]
+            kept = Kept(index, delivered.outputs, self._room, delivered.written)
+        return Ran(reply.samples, seconds, kept)
 
     def launches(self) -> Seen:
         """What one more call on the first staged set launches, as the worker says."""
@@ -216,9 +281,7 @@ class Session:
         shared = self._lend(size, worker_may_write=True)
         try:
             reply = self._ask("fetch", shared, index=index, what=what)
-            if not reply.written or [(spec.dtype, spec.shape) for spec in specs] != [
-                (output.dtype, output.shape) for output in reply.outputs
-            ]:
+            if not reply.written or not _alike(specs, reply.outputs):
                 return Fetched(reply.outputs, None)
             return Fetched(reply.outputs, tuple(shared.read(spec, self.device) for spec in specs))
         finally:
@@ -239,6 +302,12 @@ class Session:
             return self._ask(do, shared, **fields)
         finally:
             shared.close()
+
+    def _take_back(self) -> None:
+        if self._lent is not None:
+            self._lent.close()
+            self._lent = None
+        self._room = torch.empty(0, dtype=torch.uint8)
 
     def _lend(self, size: int, *, worker_may_write: bool) -> SharedBytes | DeviceBytes:
         """Memory for one transfer: of the device where both sides can map it and there is room, else of the host."""
@@ -303,3 +372,7 @@ class Session:
             tail = (self.process.stderr.strip().splitlines() or ["no output"])[-1]
             return Ended(Status.INFRA_ERROR, self.phase, f"the worker did not start: {tail}")
         return Ended(Status.CRASHED, self.phase, f"{self.process.describe_exit()} before it answered")
+
+
+def _alike(specs: Sequence[TensorSpec], outputs: Sequence[OutputSpec]) -> bool:
+    return [(spec.dtype, spec.shape) for spec in specs] == [(output.dtype, output.shape) for output in outputs]

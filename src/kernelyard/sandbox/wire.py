@@ -28,6 +28,8 @@ MAX_KERNEL_NAME = 400
 # Tensors start at multiples of this, so that any dtype can be mapped in place.
 ALIGNMENT = 64
 F_SEAL_FUTURE_WRITE = 0x10
+# What a worker has yet to write: NaN in every floating-point dtype.
+POISON = 0xFF
 
 WIRE_DTYPES: dict[str, torch.dtype] = {
     dtype_name(dtype): dtype
@@ -74,6 +76,15 @@ class Failure(BaseModel):
     message: str = Field(max_length=4096)
 
 
+class Delivered(BaseModel):
+    """What a worker says of one call's outputs, and whether their bytes stand in the memory that was lent for them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    outputs: tuple[OutputSpec, ...] = Field(max_length=1024)
+    written: bool
+
+
 class Reply(BaseModel):
     """All that a worker can say: raw samples, outputs' descriptions, or that the candidate raised."""
 
@@ -95,6 +106,8 @@ class Reply(BaseModel):
     """Why they could not be."""
     built: int = Field(default=0, ge=0, le=tree.MAX_BYTES)
     """Bytes of what was built that stand in the memory that came with the request."""
+    delivered: tuple[Delivered, ...] = Field(default=(), max_length=4096)
+    """Of each call of a run for which memory was lent."""
     samples: tuple[tuple[float, float], ...] = Field(default=(), max_length=4096)
     """Milliseconds of each call: by device events, and by the host's clock around flush, call and synchronisation."""
 
@@ -148,6 +161,15 @@ class SharedBytes:
             flat = torch.frombuffer(self.memory, dtype=tensor.dtype, count=tensor.numel(), offset=spec.offset)
             flat.view(tensor.shape).copy_(tensor.detach())
 
+    def copy(self, offset: int, room: Tensor) -> None:
+        """Fill `room`, of bytes, from byte `offset` on."""
+        if room.numel():
+            room.copy_(torch.frombuffer(self.memory, dtype=torch.uint8, count=room.numel(), offset=offset))
+
+    def poison(self) -> None:
+        """NaN in every floating-point dtype, in memory that is there from now on."""
+        torch.frombuffer(self.memory, dtype=torch.uint8).fill_(POISON)
+
     def settle(self) -> None:
         """Wait until what was written is there: it is."""
 
@@ -158,13 +180,13 @@ class SharedBytes:
         os.close(self.fd)
 
 
-def layout(tensors: Sequence[Tensor]) -> tuple[list[TensorSpec], int]:
-    """Places for tensors one after another, and the bytes they take."""
-    specs, offset = [], 0
+def layout(tensors: Sequence[Tensor], start: int = 0) -> tuple[list[TensorSpec], int]:
+    """Places for tensors one after another from byte `start` on, and the bytes they take."""
+    specs, offset = [], start
     for tensor in tensors:
         specs.append(TensorSpec(dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape), offset=offset))
         offset += -(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT
-    return specs, offset
+    return specs, offset - start
 
 
 def flatten(value: Any, tensors: list[Tensor]) -> Any:

@@ -2,9 +2,8 @@
 
     python -m kernelyard.sandbox.worker FD
 
-It answers nine requests - ping, map, build, unpack, load, stage, run, profile, fetch - and knows no expected value,
-tolerance, seed of inputs or statistic. Every call of the candidate goes through `run`, so a checked call and a timed
-call cannot be told apart.
+It answers ten requests - ping, map, build, unpack, load, stage, lend, run, profile, fetch - and knows no expected
+value, tolerance, seed of inputs or statistic. Every call of the candidate goes through `run`.
 """
 
 import contextlib
@@ -62,6 +61,8 @@ class Candidate:
         self.cold: ColdCache | None = None
         self.staged: list[list[Any]] = []
         self.returned: list[Any] = []
+        self.lent: SharedBytes | DeviceBytes | None = None
+        self.slot = 0
 
     def load(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
         """Import the source, construct the class under the seed, and give it the reference's weights if they fit."""
@@ -108,6 +109,7 @@ class Candidate:
     def stage(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
         """Fresh tensors at fresh addresses for every call of the next run."""
         self.returned.clear()
+        self._give_back()
         self.staged = [
             unflatten(arguments, self._tensors(specs, shared))
             for arguments, specs in zip(request["arguments"], request["tensors"], strict=True)
@@ -115,8 +117,17 @@ class Candidate:
         self._synchronize()
         return {}
 
+    def lend(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+        """Keep memory for what the next run returns: `slot` bytes a call."""
+        self._give_back()
+        self.lent, self.slot = shared, request["slot"]
+        return {}
+
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Call the model once on every staged set, in order; `bare` leaves the flush of the cache out."""
+        """Call the model once on every staged set, in order; `bare` leaves the flush of the cache out.
+
+        When all is timed, everything returned is written to the memory that was lent for it, if any was.
+        """
         model, cold = self.model, self.cold
         if model is None or cold is None:
             raise RuntimeError("run before load")
@@ -127,7 +138,22 @@ class Candidate:
                 returned, times = sample(model, arguments, None if request["bare"] else cold)
                 self.returned.append(returned)
                 samples.append(times)
-        return {"samples": samples}
+        return {"samples": samples, "delivered": self._delivered()}
+
+    def _delivered(self) -> list[dict[str, Any]]:
+        if self.lent is None:
+            return []
+        handed = [
+            _hand_over(named_leaves(returned), self.lent, self.slot, i * self.slot)
+            for i, returned in enumerate(self.returned)
+        ]
+        self.lent.settle()
+        return handed
+
+    def _give_back(self) -> None:
+        if self.lent is not None:
+            self.lent.close()
+            self.lent = None
 
     def profile(self) -> dict[str, Any]:
         """GPU kernels that one more call on the first staged set launches, with their numbers, or why none is seen."""
@@ -147,17 +173,9 @@ class Candidate:
         leaves = named_leaves(source[request["index"]])
         if request["what"] == "inputs":
             leaves = [(name, value) for name, value in leaves if isinstance(value, Tensor)]
-        outputs = [_describe(name, value) for name, value in leaves]
-        # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
-        kept = zip(leaves, outputs, strict=True)
-        plain = [Tensor.detach(value) for (_, value), output in kept if output.kind == "Tensor"]
-        specs, size = layout(plain)
-        written = len(plain) == len(leaves) and size <= shared.size
-        if written:
-            for spec, tensor in zip(specs, plain, strict=True):
-                shared.write(spec, tensor)
-            shared.settle()
-        return {"outputs": [output.model_dump() for output in outputs], "written": written}
+        handed = _hand_over(leaves, shared, shared.size)
+        shared.settle()
+        return handed
 
     def _tensors(self, specs: list[dict[str, Any]], shared: SharedBytes | DeviceBytes) -> list[Tensor]:
         return [shared.read(TensorSpec.model_validate(spec), self.device) for spec in specs]
@@ -192,6 +210,22 @@ class Candidate:
     def _synchronize(self) -> None:
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
+
+
+def _hand_over(
+    leaves: list[tuple[str, Any]], shared: SharedBytes | DeviceBytes, room: int, start: int = 0
+) -> dict[str, Any]:
+    """Describe one call's outputs, and write them from byte `start` on if they fit into `room` bytes."""
+    outputs = [_describe(name, value) for name, value in leaves]
+    # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
+    kept = zip(leaves, outputs, strict=True)
+    plain = [Tensor.detach(value) for (_, value), output in kept if output.kind == "Tensor"]
+    specs, size = layout(plain, start)
+    written = len(plain) == len(leaves) and size <= room
+    if written:
+        for spec, tensor in zip(specs, plain, strict=True):
+            shared.write(spec, tensor)
+    return {"outputs": [output.model_dump() for output in outputs], "written": written}
 
 
 def _extensions() -> Path:
@@ -268,7 +302,7 @@ def serve(channel: Channel) -> None:
             # Whatever the candidate raised is reported; only the judge decides what it means.
             answer["failure"] = _failure(error, request["do"]).model_dump()
         finally:
-            if shared is not None:
+            if shared is not None and shared is not candidate.lent:
                 # After an illegal access every call of the driver fails, and the answer has yet to be given.
                 with contextlib.suppress(RuntimeError):
                     shared.close()
@@ -279,7 +313,7 @@ def _lent(request: dict[str, Any], fd: int | None) -> SharedBytes | DeviceBytes 
     """The memory that came with a request; None where none came, or for `map` where it cannot be mapped here."""
     if fd is None:
         return None
-    writable = request["do"] in ("fetch", "build")
+    writable = request["do"] in ("fetch", "lend", "build")
     if request["memory"] == "host":
         return SharedBytes.received(fd, writable=writable)
     try:
@@ -306,6 +340,7 @@ def _answer(candidate: Candidate, request: dict[str, Any], shared: SharedBytes |
         "unpack": candidate.unpack,
         "load": candidate.load,
         "stage": candidate.stage,
+        "lend": candidate.lend,
         "fetch": candidate.fetch,
     }[request["do"]](request, shared)
 

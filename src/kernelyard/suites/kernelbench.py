@@ -3,9 +3,10 @@
 A problem file defines `Model` (an nn.Module), `get_inputs()` and `get_init_inputs()`; a solution file defines
 `ModelNew` with the same constructor and forward. Problems are trusted and loaded here; solutions are only parsed.
 
-Two more names of a problem file are ours: `NO_STRESS`, the stresses that its inputs must not be subjected to (True for
-all; the names are those of `judge/stress.py`), and `ALLOW_NONFINITE`, True where NaN and infinities are right answers,
-or the names of the outputs in which they are (`output`, `output[1]`).
+Three more names of a problem file are ours: `NO_STRESS`, the stresses that its inputs must not be subjected to (True
+for all; the names are those of `judge/stress.py`), `ALLOW_NONFINITE`, True where NaN and infinities are right answers,
+or the names of the outputs in which they are (`output`, `output[1]`), and `IN_PLACE`, True where a solution may
+overwrite its inputs.
 """
 
 import ast
@@ -62,6 +63,7 @@ def problem_of(source: Source) -> Problem:
         *required,
         no_stress=_no_stress(path, getattr(module, "NO_STRESS", ())),
         allow_nonfinite=_allow_nonfinite(path, getattr(module, "ALLOW_NONFINITE", False)),
+        in_place=_in_place(path, getattr(module, "IN_PLACE", False)),
     )
 
 
@@ -74,6 +76,12 @@ def _no_stress(path: Path, declared: object) -> frozenset[str]:
         if name not in NAMES:
             raise unknown(f"stress in {path}", str(name), NAMES)
     return frozenset(declared)
+
+
+def _in_place(path: Path, declared: object) -> bool:
+    if not isinstance(declared, bool):
+        raise UsageError(f"{path}: IN_PLACE is {declared!r}; expected True or False")
+    return declared
 
 
 def _allow_nonfinite(path: Path, declared: object) -> bool | frozenset[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Source
-from kernelyard.core.verdict import Status
+from kernelyard.core.verdict import Decision, Status
 from kernelyard.suites.kernelbench import read_solution
 
 DEFAULT_PROBLEM = "softmax"
@@ -38,6 +38,7 @@ _LINES = {
     *("expect", "class", "catalogue", "device", "problem", "needs"),
     *("policy", "speed", "slow", "open", "sometimes"),
 }
+_UNKNOWN = Decision.INCONCLUSIVE.value
 _STATUSES, _KINDS, _POLICIES = ([member.value for member in kind] for kind in (Status, Kind, Policy))
 
 
@@ -51,6 +52,8 @@ class Sample:
     """One line."""
     expect: tuple[Status, ...]
     """Every status that a judge may give it; for a cheat, none of these is a success."""
+    inconclusive: bool
+    """Whether it may pass too, where the decision is that its time is not known; the word among those of `expect`."""
     kind: Kind
     catalogue: str = ""
     """The letter and number of the cheat in the catalogue; empty for honest ones."""
@@ -88,6 +91,7 @@ def read_sample(path: Path) -> Sample:
         raise UsageError(f"{path}: its docstring has no line {' and no line '.join(sorted(missing))}; expected both")
     if strange := lines.keys() - _LINES:
         raise unknown(f"line in {path}", min(strange), _LINES)
+    words = lines["expect"].split("|")
     folder = path.parent / "problems" if (path.parent / "problems").is_dir() else path.parent.parent / "problems"
     kind = Kind(_one_of("class", lines["class"], _KINDS, path))
     usual = Policy.TRAINING if kind is Kind.HONEST else Policy.EXPLORE
@@ -95,7 +99,8 @@ def read_sample(path: Path) -> Sample:
         source=source,
         problem=folder / f"{lines.get('problem', DEFAULT_PROBLEM)}.py",
         what=" ".join(text.partition("\n\n")[0].split()),
-        expect=tuple(Status(_one_of("status", word, _STATUSES, path)) for word in lines["expect"].split("|")),
+        expect=tuple(Status(_one_of("status", word, _STATUSES, path)) for word in words if word != _UNKNOWN),
+        inconclusive=_UNKNOWN in words,
         kind=kind,
         catalogue=lines.get("catalogue", ""),
         device=_one_of("device", lines.get("device", "any"), ("any", "cpu", "cuda"), path),

@@ -8,7 +8,7 @@ import torch
 
 from kernelyard.core.errors import first_line
 from kernelyard.core.policy import Policy
-from kernelyard.core.verdict import Record, Verdict
+from kernelyard.core.verdict import Decision, Record, Verdict
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.launch import SandboxKind
@@ -26,10 +26,10 @@ HONEST_LIMITS = Limits(memory_bytes=6 * GIB)
 # `check` is what a sample that never answers costs; `load` is long for the honest ones that compile.
 HOSTILE_DEADLINES = Deadlines(load=20, check=15, time=60)
 HONEST_DEADLINES = Deadlines(load=180, check=120, time=120)
-# Four rounds leave three ratios, enough for an interval and for cheats that wait; in four calls a round one call can do
-# the work of the others.
-PLAN = Plan(rounds=4, most_rounds=4, calls=4, seconds=20, outside_repeats=5)
-# With three ratios the interval is wide; beyond this a difference is no noise.
+# Seven rounds leave six ratios: five at least are needed for a gain to be confirmed, so that a cheat can succeed; in
+# four calls a round one call can do the work of the others.
+PLAN = Plan(rounds=7, most_rounds=6, calls=4, seconds=20, outside_repeats=5)
+# With six ratios the interval is wide; beyond this a difference is no noise.
 NOISE = 0.25
 
 
@@ -89,8 +89,9 @@ def judge(sample: Sample, court: Court) -> Verdict:
 
 def fooled(sample: Sample, verdict: Verdict) -> str:
     """How a verdict is not what it must be; empty where it is."""
-    if verdict.status not in sample.expect:
-        wanted = " or ".join(status.value for status in sample.expect)
+    unknown = sample.inconclusive and verdict.decision is Decision.INCONCLUSIVE
+    if verdict.status not in sample.expect and not unknown:
+        wanted = " or ".join(_expected(sample))
         return f"{verdict.status.value}, expected {wanted}: {verdict.message.partition(chr(10))[0]}"
     if not sample.same_speed or verdict.speedup_low is None or verdict.speedup_high is None:
         return ""
@@ -99,6 +100,10 @@ def fooled(sample: Sample, verdict: Verdict) -> str:
     if verdict.speedup_high < 1 / (1 + NOISE):
         return f"slower than the truth: {verdict.speedup_high:.3g}x at most, and it does the baseline's work"
     return ""
+
+
+def _expected(sample: Sample) -> tuple[str, ...]:
+    return (*(status.value for status in sample.expect), *["inconclusive"] * sample.inconclusive)
 
 
 def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
@@ -118,7 +123,7 @@ def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
         kind=sample.kind.value,
         catalogue=sample.catalogue,
         what=sample.what,
-        expect=tuple(status.value for status in sample.expect),
+        expect=_expected(sample),
         status=verdict.status.value if verdict else None,
         message=verdict.message.partition("\n")[0] if verdict else "",
         seconds=time.monotonic() - begin,

@@ -1,0 +1,95 @@
+"""Answers of timed calls are in the judge's memory when its clock stops, or they do not count."""
+
+import pytest
+import torch
+
+from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.pool import Post, Worker
+from kernelyard.sandbox.session import Deadlines, Ended, Ran, Session
+
+TWO = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x[:, 0] > 0, 2 * x
+"""
+LONGER = TWO.replace("2 * x", "torch.cat([x, x])")
+ANSWERS_EARLY = (
+    """
+import sys, time, torch
+
+candidate = sys.modules["__main__"].Candidate
+write = candidate._delivered
+
+def early(self):
+    descriptions = write(self)
+    self.lent.poison()
+    return descriptions
+
+candidate._delivered = early
+"""
+    + TWO
+)
+HANDS_OVER_LESS = ANSWERS_EARLY.replace("return descriptions", "return descriptions[1:]")
+SLOW_TO_HAND_OVER = ANSWERS_EARLY.replace("self.lent.poison()", "time.sleep(0.3)")
+
+
+def ran(source: str, device: torch.device, sets: list[torch.Tensor]) -> Ran:
+    post = Post(choose(None, str(device)), Limits(), str(device))
+    with Session(Worker.start(post), device, Deadlines()) as session:
+        session.await_start()
+        session.load("solution.py", source, "ModelNew", [], 1, torch.float32, {})
+        session.stage([[x] for x in sets])
+        session.lend(answers(sets[0]), len(sets))
+        one = session.run(len(sets), bare=True)
+        session.stage([])
+        return one
+
+
+def answers(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[:, 0] > 0, 2 * x
+
+
+@pytest.fixture
+def sets(device: torch.device) -> list[torch.Tensor]:
+    return [torch.randn(33, 65, device=device) for _ in range(4)]
+
+
+def test_one_call_of_a_run_is_kept_as_it_was_written(device: torch.device, sets: list[torch.Tensor]) -> None:
+    kept = ran(TWO, device, sets).kept
+    assert kept is not None
+    expected = answers(sets[kept.index])
+    fetched = kept.fetched(expected)
+    assert kept.holds(expected) and fetched.tensors is not None
+    assert all(torch.equal(got, wanted) for got, wanted in zip(fetched.tensors, expected, strict=True))
+    assert [output.shape for output in fetched.outputs] == [(33,), (33, 65)]
+    assert kept.fetched([expected[1], expected[0]]).tensors is None, "they are not like that"
+
+
+def test_what_is_written_after_the_answer_is_not_seen(device: torch.device, sets: list[torch.Tensor]) -> None:
+    kept = ran(ANSWERS_EARLY, device, sets).kept
+    assert kept is not None
+    _, doubled = kept.fetched(answers(sets[kept.index])).tensors or ()
+    assert bool(doubled.isnan().all())
+
+
+def test_an_answer_larger_than_its_room_is_described_and_not_written(
+    device: torch.device, sets: list[torch.Tensor]
+) -> None:
+    kept = ran(LONGER, device, sets).kept
+    assert kept is not None and not kept.written and kept.outputs[1].shape == (66, 65)
+    longer = (torch.ones(33, dtype=torch.bool), torch.ones(66, 65))
+    assert not kept.holds(longer)
+
+
+def test_a_run_without_all_of_its_answers_breaks_the_protocol(device: torch.device, sets: list[torch.Tensor]) -> None:
+    with pytest.raises(Ended, match="the outputs of 3 calls of 4"):
+        ran(HANDS_OVER_LESS, device, sets)
+
+
+def test_handing_over_is_within_the_clock_and_in_no_sample(device: torch.device, sets: list[torch.Tensor]) -> None:
+    one = ran(SLOW_TO_HAND_OVER, device, sets)
+    assert one.seconds > 0.3
+    assert all(host < 200 for _, host in one.samples)
