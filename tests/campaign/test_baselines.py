@@ -17,7 +17,7 @@ from kernelyard.campaign.baselines import (
     kernelbench_stats,
     read_kernelbench,
 )
-from kernelyard.campaign.measuring import measure_all
+from kernelyard.campaign.measuring import Request, measure_all
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Timing
@@ -67,22 +67,23 @@ def entry(number: int, what: str) -> Entry:
     return Entry(1, number, source.path.name, source, partial(problem_of, source))
 
 
-def test_a_baseline_is_found_for_the_same_text_dtype_and_device_alone(tmp_path) -> None:
+def test_a_baseline_is_found_for_the_same_text_dtype_mode_and_device_alone(tmp_path) -> None:
     BaselineFolder(tmp_path, []).add(baseline())
     folder = BaselineFolder.read(tmp_path)
-    assert folder.find("p", "float32", "a CPU") == baseline()
-    assert folder.find("another text", "float32", "a CPU") is None
-    assert folder.find("p", "bfloat16", "a CPU") is None
-    assert folder.find("p", "float32", "another CPU") is None
+    assert folder.find("p", "float32", "a CPU", False) == baseline()
+    assert folder.find("another text", "float32", "a CPU", False) is None
+    assert folder.find("p", "bfloat16", "a CPU", False) is None
+    assert folder.find("p", "float32", "another CPU", False) is None
+    assert folder.find("p", "float32", "a CPU", True) is None
 
 
 def test_the_newest_measurement_of_a_text_counts(tmp_path) -> None:
     folder = BaselineFolder(tmp_path, [])
     folder.add(baseline())
-    assert folder.find("p", "float32", "a CPU") == baseline()
+    assert folder.find("p", "float32", "a CPU", False) == baseline()
     folder.add(baseline(times={Variant.EAGER: times(5.0)}))
-    assert folder.find("p", "float32", "a CPU").times[Variant.EAGER] == times(5.0)
-    assert BaselineFolder.read(tmp_path).find("p", "float32", "a CPU").best is Variant.EAGER
+    assert folder.find("p", "float32", "a CPU", False).times[Variant.EAGER] == times(5.0)
+    assert BaselineFolder.read(tmp_path).find("p", "float32", "a CPU", False).best is Variant.EAGER
 
 
 def test_a_line_that_a_kill_cut_short_costs_that_line(tmp_path) -> None:
@@ -104,16 +105,14 @@ def test_a_damaged_ledger_is_said(tmp_path) -> None:
 
 def test_a_folder_is_of_one_device_and_dtype_and_never_overwrites_others(tmp_path) -> None:
     folder = BaselineFolder(tmp_path, [baseline()])
-    folder.fits(ENVIRONMENT, "float32")
-    for environment, dtype in (
-        (ENVIRONMENT, "bfloat16"),
-        (ENVIRONMENT.model_copy(update={"device_name": "b"}), "float32"),
-    ):
+    folder.fits(ENVIRONMENT, "float32", False)
+    elsewhere = ENVIRONMENT.model_copy(update={"device_name": "another CPU"})
+    for unlike in ((ENVIRONMENT, "bfloat16", False), (elsewhere, "float32", False), (ENVIRONMENT, "float32", True)):
         with pytest.raises(UsageError, match="expected another --hardware"):
-            folder.fits(environment, dtype)
+            folder.fits(*unlike)
     (tmp_path / FILES[Variant.EAGER]).write_text("{}")
     with pytest.raises(UsageError, match="not measured by this"):
-        BaselineFolder.read(tmp_path).fits(ENVIRONMENT, "float32")
+        BaselineFolder.read(tmp_path).fits(ENVIRONMENT, "float32", False)
 
 
 def test_kernelbench_files_say_what_was_measured_and_leave_out_what_failed(tmp_path) -> None:
@@ -170,12 +169,8 @@ def test_a_crash_and_a_hang_cost_one_problem_each() -> None:
         entry(3, "import time; time.sleep(60)"),
         entry(4, "raise ValueError('no such thing')"),
     ]
-    found = {
-        each.number: result
-        for each, result in measure_all(
-            entries, device=torch.device("cpu"), dtype="float32", variants=[Variant.CUDAGRAPHS], timeout=15
-        )
-    }
+    request = Request(torch.device("cpu"), "float32", False, (Variant.CUDAGRAPHS,))
+    found = {each.number: result for each, result in measure_all(entries, request, 15)}
     first = found[1]
     assert isinstance(first, Baseline)
     assert first.times[Variant.EAGER].timer == "host"

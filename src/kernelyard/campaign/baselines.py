@@ -1,8 +1,8 @@
 """What torch itself takes for each problem: measured here, kept with what it holds for, shown in KernelBench's format.
 
-A folder holds one device and dtype, as KernelBench's `results/timing/<hardware>/` does. `kernelyard.jsonl` is the
+A folder holds one device, dtype and mode, as KernelBench's `results/timing/<hardware>/` does. `kernelyard.jsonl` is the
 ledger, a line a problem with every sample; KernelBench's files beside it are views of it. An entry is found by the
-problem's text, the dtype and the device, so a stale one is never found.
+problem's text, the dtype, the mode and the device, so a stale one is never found.
 """
 
 import json
@@ -23,6 +23,10 @@ from kernelyard.judge.statistics import Ratio, median, paired_ratio
 LEDGER = "kernelyard.jsonl"
 BLOCKS = 7
 """Samples of two variants are compared by medians of this many spans of the same time; each has 7 samples at least."""
+
+
+Holds = tuple[str, str, str, bool]
+"""What a measurement is found by: the problem's SHA-256, dtype, device name, training mode."""
 
 
 class Variant(str, Enum):
@@ -55,6 +59,7 @@ class Baseline(Record):
     failures: dict[Variant, str]
     """Why a variant has no time. One that cannot run is a fact and not measured again; a lost process is not kept."""
     environment: Environment
+    train_mode: bool = False
     seconds: float
     """Wall time, compilation included."""
 
@@ -62,6 +67,11 @@ class Baseline(Record):
     def best(self) -> Variant | None:
         """The fastest by the median; None where nothing ran."""
         return min(self.times, key=lambda variant: self.times[variant].p50_ms, default=None)
+
+    @property
+    def conditions(self) -> tuple[str, str, bool]:
+        """What it holds for beside its text: dtype, device, training mode."""
+        return self.dtype, self.environment.device_name, self.train_mode
 
     def gain(self, variant: Variant) -> Ratio:
         """Eager's time over the variant's. Raises KeyError where one of them was not timed."""
@@ -73,8 +83,12 @@ def _blocks(timing: Timing) -> list[float]:
     return [median(part.tolist()) for part in np.array_split(timing.samples_ms, BLOCKS) if len(part)]
 
 
+def _said(dtype: str, device_name: str, train_mode: bool) -> str:
+    return f"{dtype} on {device_name} in {'training' if train_mode else 'eval'} mode"
+
+
 class BaselineFolder:
-    """Baselines of one device and dtype."""
+    """Baselines of one device, dtype and mode."""
 
     def __init__(self, folder: Path, entries: Iterable[Baseline]) -> None:
         self.folder, self.entries = folder, list(entries)
@@ -94,20 +108,21 @@ class BaselineFolder:
         return cls(folder, entries)
 
     @cached_property
-    def _found(self) -> dict[tuple[str, str, str], Baseline]:
-        return {(each.problem_sha256, each.dtype, each.environment.device_name): each for each in self.entries}
+    def _found(self) -> dict[Holds, Baseline]:
+        return {(each.problem_sha256, *each.conditions): each for each in self.entries}
 
-    def find(self, problem_sha256: str, dtype: str, device_name: str) -> Baseline | None:
-        """The newest measurement of that text in that dtype on such a device."""
-        return self._found.get((problem_sha256, dtype, device_name))
+    def find(self, problem_sha256: str, dtype: str, device_name: str, train_mode: bool) -> Baseline | None:
+        """The newest measurement of that text in that dtype and mode on such a device."""
+        return self._found.get((problem_sha256, dtype, device_name, train_mode))
 
-    def fits(self, environment: Environment, dtype: str) -> None:
-        """Raises UsageError where the folder is another device's, another dtype's or KernelBench's own."""
+    def fits(self, environment: Environment, dtype: str, train_mode: bool) -> None:
+        """Raises UsageError where the folder is another device's, dtype's or mode's, or KernelBench's own."""
+        wanted = (dtype, environment.device_name, train_mode)
         for each in self.entries:
-            if (each.dtype, each.environment.device_name) != (dtype, environment.device_name):
+            if each.conditions != wanted:
                 raise UsageError(
-                    f"{self.folder}: holds {each.dtype} baselines of {each.environment.device_name}, not {dtype} of"
-                    f" {environment.device_name}; expected another --hardware"
+                    f"{self.folder}: holds baselines of {_said(*each.conditions)}, not of {_said(*wanted)}; expected"
+                    " another --hardware"
                 )
         if not self.entries and (theirs := sorted(self.folder.glob("*.json"))):
             raise UsageError(f"{theirs[0]}: not measured by this; expected another --hardware")

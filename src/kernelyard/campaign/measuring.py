@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -38,6 +39,17 @@ QUEUE_SECONDS = 600.0
 """Until the device is free of other runs."""
 
 
+@dataclass(frozen=True)
+class Request:
+    """What all problems have in common."""
+
+    device: torch.device
+    dtype: str
+    """torch's name."""
+    train_mode: bool
+    variants: tuple[Variant, ...]
+
+
 class Measured(Record):
     """What a process has to say of its problem."""
 
@@ -51,9 +63,7 @@ class Lost(Exception):
     """The process of a problem ended or did not; nothing is kept, so the next run tries again."""
 
 
-def measure_all(
-    entries: Sequence[Entry], *, device: torch.device, dtype: str, variants: Sequence[Variant], timeout: float
-) -> Iterator[tuple[Entry, Baseline | str]]:
+def measure_all(entries: Sequence[Entry], request: Request, timeout: float) -> Iterator[tuple[Entry, Baseline | str]]:
     """Each problem's baseline, or why there is none.
 
     The next process imports torch while the one before it measures; it touches the device when its turn comes.
@@ -63,8 +73,8 @@ def measure_all(
         assert waiting is not None
         process, waiting = waiting, _Process() if place + 1 < len(entries) else None
         try:
-            with turn(device, QUEUE_SECONDS, state_folder()):
-                found = process.measure(entry.load, str(device), dtype, variants, timeout)
+            with turn(request.device, QUEUE_SECONDS, state_folder()):
+                found = process.measure(entry.load, request, timeout)
         except (Lost, NoTurn) as lost:
             yield entry, str(lost)
             continue
@@ -77,7 +87,8 @@ def measure_all(
                 problem=entry.number,
                 problem_name=entry.name,
                 problem_sha256=entry.source.sha256,
-                dtype=dtype,
+                dtype=request.dtype,
+                train_mode=request.train_mode,
                 **dict(found),
             ),
         )
@@ -93,12 +104,10 @@ class _Process:
         self.process.start()
         theirs.close()
 
-    def measure(
-        self, load: Callable[[], Problem], device: str, dtype: str, variants: Sequence[Variant], timeout: float
-    ) -> Measured:
+    def measure(self, load: Callable[[], Problem], request: Request, timeout: float) -> Measured:
         """Raises Lost where the process does not answer."""
         try:
-            self.pipe.send((load, device, dtype, tuple(variants)))
+            self.pipe.send((load, request))
             if not self.pipe.poll(timeout):
                 raise Lost(f"no end after {timeout:g} s")
             answer = self.pipe.recv()
@@ -117,12 +126,12 @@ class _Process:
 
 def _serve(pipe: Connection) -> None:
     try:
-        load, device, dtype, variants = pipe.recv()
+        load, request = pipe.recv()
     except EOFError:
         return
     _silence()
     try:
-        pipe.send(measure(load(), torch.device(device), dtype, variants))
+        pipe.send(measure(load(), request))
     except UsageError as error:
         pipe.send(str(error))
     except Exception as error:
@@ -136,14 +145,16 @@ def _silence() -> None:
         os.dup2(null, stream)
 
 
-def measure(problem: Problem, device: torch.device, dtype: str, variants: Sequence[Variant]) -> Measured:
+def measure(problem: Problem, request: Request) -> Measured:
     """Every variant that runs, interleaved with eager, which always does: it raises what the reference raises."""
     begin = time.monotonic()
     calls: dict[Variant, Callable[[], object]] = {}
     failures: dict[Variant, str] = {}
-    model = problem.make_model(list(problem.get_init_inputs()), SEED, DTYPES[dtype], device)
-    inputs = problem.make_inputs(SEED, DTYPES[dtype], device)
-    for variant in dict.fromkeys([Variant.EAGER, *variants]):
+    problem = replace(problem, train_mode=request.train_mode)
+    device, dtype = request.device, DTYPES[request.dtype]
+    model = problem.make_model(list(problem.get_init_inputs()), SEED, dtype, device)
+    inputs = problem.make_inputs(SEED, dtype, device)
+    for variant in dict.fromkeys([Variant.EAGER, *request.variants]):
         try:
             calls[variant] = _call(model, inputs, variant)
             calls[variant]()

@@ -9,13 +9,12 @@ import typer
 from rich.console import Console
 
 from kernelyard.campaign.baselines import Baseline, BaselineFolder, Variant
-from kernelyard.campaign.measuring import measure_all
+from kernelyard.campaign.measuring import Request, measure_all
 from kernelyard.core.environment import Environment, describe, resolve_device
 from kernelyard.core.errors import unknown
 from kernelyard.core.workload import SHORT_NAMES, parse_dtype
 from kernelyard.report.table import format_ms, format_ratio
 from kernelyard.suites.selection import Selection, with_selection
-from kernelyard.suites.suite import Entry
 
 ALL = ",".join(variant.value for variant in Variant)
 
@@ -27,6 +26,7 @@ def baseline(
     variants: Annotated[str, typer.Option(help="Ways to run the reference; eager always is one.")] = ALL,
     out: Annotated[Path, typer.Option(help="The folder of all hardware's folders.")] = Path("results/timing"),
     hardware: Annotated[str | None, typer.Option(help="Its folder; by default device and dtype.")] = None,
+    train: Annotated[bool, typer.Option("--train", help="In training mode, as KernelBench does it.")] = False,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for a problem, compilations included.")] = 900.0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
@@ -39,14 +39,16 @@ def baseline(
     wanted = _variants(variants)
     suite = selection.load(name, where.type)
     environment = describe(where)
-    folder = BaselineFolder.read(out / (hardware or _folder_name(environment, name)))
-    folder.fits(environment, name)
-    due = [entry for entry in suite.entries if not _measured(folder, entry, name, environment, wanted)]
+    folder = BaselineFolder.read(out / (hardware or _folder_name(environment, name, train)))
+    folder.fits(environment, name, train)
+    kept = [folder.find(entry.source.sha256, name, environment.device_name, train) for entry in suite.entries]
+    known = zip(suite.entries, kept, strict=True)
+    due = [entry for entry, before in known if not _measured(before, environment, wanted)]
     print(f"{len(suite.entries)} problems, {len(suite.entries) - len(due)} measured before; into {folder.folder}")
     lost = 0
     try:
         with Console(stderr=True).status("") as status:
-            measured = measure_all(due, device=where, dtype=name, variants=wanted, timeout=timeout)
+            measured = measure_all(due, Request(where, name, train, wanted), timeout)
             for place, (entry, found) in enumerate(measured, 1):
                 status.update(f"{place} of {len(due)}, last {entry.name}")
                 if isinstance(found, Baseline):
@@ -69,17 +71,15 @@ def _variants(text: str) -> tuple[Variant, ...]:
     return tuple(dict.fromkeys([Variant.EAGER, *(known[name] for name in names)]))
 
 
-def _folder_name(environment: Environment, dtype: str) -> str:
+def _folder_name(environment: Environment, dtype: str, train_mode: bool) -> str:
     """`NVIDIA_H100_80GB_HBM3_fp32`."""
     short = next(short for short, name in SHORT_NAMES.items() if name == dtype)
-    return f"{re.sub(r'[^A-Za-z0-9.]+', '_', environment.device_name).strip('_')}_{short}"
+    device = re.sub(r"[^A-Za-z0-9.]+", "_", environment.device_name).strip("_")
+    return f"{device}_{short}_train" if train_mode else f"{device}_{short}"
 
 
-def _measured(
-    folder: BaselineFolder, entry: Entry, dtype: str, environment: Environment, wanted: Sequence[Variant]
-) -> bool:
-    """Whether every variant was tried on this very text, with this torch."""
-    found = folder.find(entry.source.sha256, dtype, environment.device_name)
+def _measured(found: Baseline | None, environment: Environment, wanted: Sequence[Variant]) -> bool:
+    """Whether every variant was tried, with this torch."""
     return (
         found is not None
         and found.environment.torch == environment.torch

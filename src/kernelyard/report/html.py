@@ -26,7 +26,7 @@ def render(ladders: Sequence[Ladder], verdicts: Sequence[Verdict], title: str) -
     """The page as text. Sections without content are left out."""
     environments = [ladder.environment for ladder in ladders] + [verdict.environment for verdict in verdicts]
     return (
-        _templates()
+        templates()
         .get_template("page.html")
         .render(
             title=title,
@@ -38,8 +38,9 @@ def render(ladders: Sequence[Ladder], verdicts: Sequence[Verdict], title: str) -
     )
 
 
-def _templates() -> Templates:
-    templates = Templates(
+def templates() -> Templates:
+    """What pages are made with: everything escaped and hidden characters spelled out, numbers written as in tables."""
+    made = Templates(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
@@ -47,9 +48,9 @@ def _templates() -> Templates:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.globals |= {name: getattr(table, name) for name in dir(table) if name.startswith("format_")}
-    templates.globals |= {"tone": _tone, "measured": _measured, "walls": walls}
-    return templates
+    made.globals |= {name: getattr(table, name) for name in dir(table) if name.startswith("format_")}
+    made.globals |= {"tone": _tone, "measured": _measured, "walls": walls}
+    return made
 
 
 def _visible(value: object) -> object:

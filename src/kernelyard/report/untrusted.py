@@ -5,12 +5,12 @@ import unicodedata
 LONGEST_TEXT = 4000
 
 
-def visible(text: str) -> str:
+def visible(text: str, longest: int = LONGEST_TEXT) -> str:
     """Control, format and surrogate characters spelled out but line ends kept; a flood is cut.
 
     Raw, an escape sequence could repaint a terminal, and a bidi character reorder a page.
     """
-    cut = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
+    cut = text if len(text) <= longest else text[:longest] + "…"
     return "".join(
         f"\\u{ord(character):04x}"
         if character != "\n" and unicodedata.category(character) in ("Cc", "Cf", "Cs")

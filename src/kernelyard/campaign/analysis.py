@@ -1,0 +1,217 @@
+"""The numbers of a run, each with its interval, against eager and against the faster of eager and torch.compile.
+
+A problem counts once. With several samples it counts with the share of them that are right, or right and faster than p,
+which is what one sample drawn at random is worth. Shares have Clopper and Pearson's exact interval, geometric means
+Student's t on the logarithms; both take the problems for a sample of all that could have been asked.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelyard.campaign.intervals import Mean, Share, mean, share
+from kernelyard.campaign.kernelbench_score import KernelBenchScore
+from kernelyard.campaign.outcomes import OPPONENTS, Outcome
+from kernelyard.core.verdict import Decision, Record
+
+Holds = Callable[[Outcome], bool]
+P_VALUES = (0.0, 1.0, 2.0)
+METHOD = (
+    "95 % intervals: shares by Clopper and Pearson (exact binomial), geometric means by Student's t on logarithms, over"
+    " problems"
+)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A problem, and what became of its samples; of none where nobody answered it."""
+
+    level: int
+    number: int
+    name: str
+    opponents: tuple[str, ...]
+    """Against whom it can be counted."""
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def counted(self) -> list[Outcome]:
+        """The samples that say something."""
+        return [outcome for outcome in self.outcomes if outcome.counts]
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is in the shares: a problem without an answer is, one that the machine failed is not."""
+        return not self.outcomes or bool(self.counted)
+
+    @property
+    def title(self) -> str:
+        return f"level {self.level} problem {self.number}" if self.level else f"problem {self.number}"
+
+    def right(self) -> float:
+        """The share of its samples that are right."""
+        return _part(self.counted, lambda outcome: outcome.right)
+
+    def fast(self, opponent: str, p: float) -> float:
+        """The share of its samples that are right and more than `p` times as fast; at 0, that are right."""
+        if p == 0:
+            return self.right()
+        return _part(self.counted, lambda outcome: opponent in outcome.gains and outcome.gains[opponent].ratio > p)
+
+    def faster(self, opponent: str) -> float:
+        """The share of its samples that were found faster: the interval of their speedup clears margin and noise."""
+        return _part(
+            self.counted,
+            lambda outcome: opponent in outcome.gains and outcome.gains[opponent].decision is Decision.FASTER,
+        )
+
+    def speedup(self, opponent: str) -> float | None:
+        """The geometric mean over its right samples; None where none was timed."""
+        ratios = [outcome.gains[opponent].ratio for outcome in self.counted if opponent in outcome.gains]
+        return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+
+def _part(outcomes: Sequence[Outcome], holds: Holds) -> float:
+    return sum(map(holds, outcomes)) / len(outcomes) if outcomes else 0.0
+
+
+class Against(Record):
+    """The run beside one opponent."""
+
+    opponent: str
+    problems: int
+    """With a time of the opponent; only these count here."""
+    untimed: int
+    """Right samples without a time: in fast_0 alone."""
+    fast: dict[str, Share]
+    """fast_p by p."""
+    faster: Share | None
+    """The same by decisions; null where no verdict has one."""
+    speedup: Mean | None
+    """Over problems with a right sample that was timed."""
+
+
+class Ending(Record):
+    """A status, and where in the protocol it was reached."""
+
+    status: str
+    phase: str | None
+    samples: int
+    problems: int
+
+
+class Group(Record):
+    """Problems counted together."""
+
+    name: str
+    problems: int
+    unanswered: int
+    """Without any sample; they count as wrong."""
+    left_out: tuple[str, ...]
+    """Problems whose every sample ended in `infra_error` or `invalid_problem`."""
+    samples: int
+    pass_at: dict[str, Share]
+    """pass@k by k, of the problems with k samples or more: the unbiased estimator of HumanEval."""
+    against: tuple[Against, ...]
+    endings: tuple[Ending, ...]
+    floor: Mean | None
+    """Geometric mean of floor over time: 1 is the speed of light."""
+
+
+class Analysis(Record):
+    """What `kernelyard analyze` says of a run."""
+
+    run: str
+    made: str
+    """UTC, ISO 8601."""
+    method: str = METHOD
+    settings: tuple[str, ...]
+    """What the verdicts have in common, and what they have not."""
+    groups: tuple[Group, ...]
+    degenerate: dict[str, str]
+    """Problems that cannot tell a right answer from a wrong one, and why."""
+    kernelbench: tuple[KernelBenchScore, ...]
+    """By KernelBench's own definition."""
+    notes: tuple[str, ...]
+
+
+def groups(
+    answers: Sequence[Answers],
+    degenerate: Mapping[tuple[int, int], str],
+    p_values: Sequence[float] = P_VALUES,
+    k_values: Sequence[int] = (1,),
+) -> tuple[Group, ...]:
+    """All problems; those of each level where there are several; all but the degenerate ones where there are any."""
+    levels = sorted({each.level for each in answers})
+    parts = {"all": list(answers)}
+    if len(levels) > 1:
+        parts |= {f"level {level}": [each for each in answers if each.level == level] for level in levels}
+    if sound := [each for each in answers if (each.level, each.number) not in degenerate]:
+        parts |= {"without degenerate": sound} if len(sound) < len(answers) else {}
+    return tuple(group(name, part, p_values, k_values) for name, part in parts.items())
+
+
+def group(name: str, answers: Sequence[Answers], p_values: Sequence[float], k_values: Sequence[int]) -> Group:
+    """The numbers of some problems."""
+    counted = [each for each in answers if each.counts]
+    outcomes = [outcome for each in answers for outcome in each.outcomes]
+    opponents = [opponent for opponent in OPPONENTS if any(opponent in each.opponents for each in counted)]
+    return Group(
+        name=name,
+        problems=len(counted),
+        unanswered=sum(not each.outcomes for each in counted),
+        left_out=tuple(each.title for each in answers if not each.counts),
+        samples=len(outcomes),
+        pass_at={str(k): found for k in k_values if (found := _pass_at(counted, k))},
+        against=tuple(_against(counted, opponent, p_values) for opponent in opponents),
+        endings=_endings(outcomes),
+        floor=mean([near for each in counted if (near := _floor(each)) is not None]),
+    )
+
+
+def _against(answers: Sequence[Answers], opponent: str, p_values: Sequence[float]) -> Against:
+    known = [each for each in answers if opponent in each.opponents]
+    timed = [outcome.gains[opponent] for each in known for outcome in each.counted if opponent in outcome.gains]
+    right = sum(outcome.right for each in known for outcome in each.counted)
+    fast = {f"{p:g}": share(sum(each.fast(opponent, p) for each in known), len(known)) for p in p_values}
+    decided = any(gain.decision for gain in timed)
+    ratios = [each.speedup(opponent) for each in known]
+    return Against(
+        opponent=opponent,
+        problems=len(known),
+        untimed=right - len(timed),
+        fast={p: found for p, found in fast.items() if found},
+        faster=share(sum(each.faster(opponent) for each in known), len(known)) if decided else None,
+        speedup=mean([ratio for ratio in ratios if ratio is not None]),
+    )
+
+
+def pass_at_k(samples: int, right: int, k: int) -> float:
+    """The chance that one of `k` samples is right, drawn from those there are: unbiased (Chen et al. 2021)."""
+    if samples - right < k:
+        return 1.0
+    return 1.0 - float(np.prod(1.0 - k / np.arange(samples - right + 1, samples + 1)))
+
+
+def _pass_at(answers: Sequence[Answers], k: int) -> Share | None:
+    known = [each for each in answers if not each.outcomes or len(each.counted) >= k]
+    right = [(len(each.counted), sum(outcome.right for outcome in each.counted)) for each in known]
+    return share(sum(pass_at_k(max(total, k), good, k) for total, good in right), len(known))
+
+
+def _floor(answers: Answers) -> float | None:
+    shares = [outcome.percent_of_floor / 100 for outcome in answers.counted if outcome.percent_of_floor]
+    return math.exp(sum(map(math.log, shares)) / len(shares)) if shares else None
+
+
+def _endings(outcomes: Sequence[Outcome]) -> tuple[Ending, ...]:
+    found = Counter((outcome.status, outcome.phase) for outcome in outcomes)
+    places = {
+        ending: {outcome.place for outcome in outcomes if (outcome.status, outcome.phase) == ending} for ending in found
+    }
+    return tuple(
+        Ending(status=status, phase=phase, samples=count, problems=len(places[status, phase]))
+        for (status, phase), count in found.most_common()
+    )

@@ -1,0 +1,201 @@
+"""Two runs on the same problems: which differences are real, and which a second try could turn round.
+
+Everything is paired by problem, and asked many times at once: chances are Holm's, for the questions of the summary and
+for the problems one by one.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelyard.campaign.analysis import Answers
+from kernelyard.campaign.intervals import LEVEL, holm, normal_p, product, sign_p, student_p
+from kernelyard.campaign.outcomes import EAGER, Gain
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Record
+from kernelyard.judge.decision import MARGIN
+from kernelyard.judge.statistics import Ratio, paired_ratio
+
+NORMAL95 = 1.96
+METHOD = (
+    "paired by problem; shares by the exact sign test on the problems that differ (McNemar's where each has one"
+    " sample), speedups by Student's t on the logarithms of their ratio, single problems by both verdicts' intervals"
+    f" and a margin of {100 * MARGIN:g} %; chances adjusted by Holm for the questions asked at once"
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run, as a comparison needs it."""
+
+    run: str
+    answers: Mapping[tuple[int, int], Answers]
+    hashes: Mapping[tuple[int, int], str]
+    """SHA-256 of each problem's text; nothing for a run that kept none."""
+    must_agree: Mapping[str, str]
+    """Without these alike times are not comparable: device, dtype, timer, cache."""
+    should_agree: Mapping[str, str]
+    """Versions and policy: said where they differ."""
+
+
+class Difference(Record):
+    """One question about both runs."""
+
+    what: str
+    problems: int
+    """Pairs that the answer rests on."""
+    a: float | None
+    b: float | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """Of speedups: a over b, with its 95 % interval."""
+    only_a: int | None = None
+    only_b: int | None = None
+    """Of shares: problems on which that run does better."""
+    chance: float
+    """Of a difference as large if there were none; adjusted for the number of questions."""
+    real: bool
+
+
+class Comparison(Record):
+    """What `kernelyard analyze --compare` says."""
+
+    a: str
+    b: str
+    method: str = METHOD
+    problems: int
+    """In both."""
+    left_out: dict[str, str]
+    summary: tuple[Difference, ...]
+    single: tuple[Difference, ...]
+    """Problems that both solved, one by one."""
+    notes: tuple[str, ...]
+
+
+def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
+    """Raises UsageError where the runs' settings forbid it, or no problem is in both."""
+    for name, said in a.must_agree.items():
+        if (other := b.must_agree.get(name)) != said:
+            raise UsageError(f"{a.run} and {b.run} cannot be compared: {name} {said} and {other}; expected the same")
+    left_out = _left_out(a, b)
+    places = sorted(place for place in a.answers.keys() & b.answers.keys() if _title(a, b, place) not in left_out)
+    if not places:
+        raise UsageError(f"{a.run} and {b.run} have no problem in common that both judged")
+    pairs = [(a.answers[place], b.answers[place]) for place in places]
+    summary = [
+        _shares(f"fast_{p:g}", [(one.fast(EAGER, p), other.fast(EAGER, p)) for one, other in pairs])
+        for p in dict.fromkeys([0.0, *p_values])
+    ]
+    if speeds := _speeds(pairs):
+        summary.append(speeds)
+    single = [found for one, other in pairs if (found := _problem(one, other))]
+    unlike = [
+        f"{name} differs: {said} and {b.should_agree.get(name)}"
+        for name, said in a.should_agree.items()
+        if b.should_agree.get(name) != said
+    ]
+    return Comparison(
+        a=a.run,
+        b=b.run,
+        problems=len(pairs),
+        left_out=left_out,
+        summary=_adjusted(summary, 0.0),
+        single=_adjusted(single, MARGIN),
+        notes=tuple(unlike),
+    )
+
+
+def _left_out(a: Side, b: Side) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    for place in sorted(a.answers.keys() | b.answers.keys()):
+        sides = [(side.run, side.answers.get(place)) for side in (a, b)]
+        missing = [run for run, answers in sides if answers is None]
+        unjudged = [run for run, answers in sides if answers is not None and not answers.counts]
+        if missing:
+            reasons[_title(a, b, place)] = f"not in {missing[0]}"
+        elif unjudged:
+            reasons[_title(a, b, place)] = f"no verdict in {unjudged[0]}"
+        elif a.hashes.get(place) != b.hashes.get(place) and place in a.hashes and place in b.hashes:
+            reasons[_title(a, b, place)] = "the problem's text differs"
+    return reasons
+
+
+def _title(a: Side, b: Side, place: tuple[int, int]) -> str:
+    answers = a.answers.get(place) or b.answers[place]
+    return f"{answers.title} {answers.name}"
+
+
+def _shares(what: str, pairs: Sequence[tuple[float, float]]) -> Difference:
+    ups, downs = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
+    return Difference(
+        what=what,
+        problems=len(pairs),
+        a=sum(a for a, _ in pairs) / len(pairs),
+        b=sum(b for _, b in pairs) / len(pairs),
+        only_a=ups,
+        only_b=downs,
+        chance=sign_p(ups, downs),
+        real=False,
+    )
+
+
+def _speeds(pairs: Sequence[tuple[Answers, Answers]]) -> Difference | None:
+    both = [(one.speedup(EAGER), other.speedup(EAGER)) for one, other in pairs]
+    known = [(a, b) for a, b in both if a is not None and b is not None]
+    if len(known) < 2:
+        return None
+    found = paired_ratio([a for a, _ in known], [b for _, b in known])
+    return Difference(
+        what="speedup where both are right",
+        problems=len(known),
+        a=math.exp(sum(math.log(a) for a, _ in known) / len(known)),
+        b=math.exp(sum(math.log(b) for _, b in known) / len(known)),
+        ratio=found.mean,
+        low=found.low,
+        high=found.high,
+        chance=student_p([math.log(a / b) for a, b in known]),
+        real=False,
+    )
+
+
+def _problem(one: Answers, other: Answers) -> Difference | None:
+    """Of a problem with one right sample in each run, by the intervals of the two speedups; else None."""
+    gains = [_only_gain(side) for side in (one, other)]
+    if gains[0] is None or gains[1] is None:
+        return None
+    a, b = (Ratio(gain.ratio, gain.low or gain.ratio, gain.high or gain.ratio) for gain in gains if gain)
+    found = product(a, Ratio(1 / b.mean, 1 / b.high, 1 / b.low))
+    spread = math.log(found.high / found.low) / 2 / NORMAL95
+    return Difference(
+        what=f"{one.title} {one.name}",
+        problems=1,
+        a=a.mean,
+        b=b.mean,
+        ratio=found.mean,
+        low=found.low,
+        high=found.high,
+        chance=normal_p(math.log(found.mean) / spread) if spread else float(found.mean == 1),
+        real=False,
+    )
+
+
+def _only_gain(answers: Answers) -> Gain | None:
+    if len(answers.outcomes) != 1:
+        return None
+    gain = answers.outcomes[0].gains.get(EAGER)
+    return gain if gain is not None and gain.low is not None and gain.high is not None else None
+
+
+def _adjusted(differences: Sequence[Difference], margin: float) -> tuple[Difference, ...]:
+    """Chances for all the questions at once; what is below the margin is nobody's gain, however sure."""
+    chances = holm([each.chance for each in differences])
+    return tuple(
+        each.model_copy(
+            update={
+                "chance": chance,
+                "real": chance < LEVEL and (each.ratio is None or abs(math.log(each.ratio)) > math.log1p(margin)),
+            }
+        )
+        for each, chance in zip(differences, chances, strict=True)
+    )

@@ -1,0 +1,150 @@
+"""What became of each sample, as an analysis counts it: right or wrong, and how fast beside which opponent."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelyard.campaign.baselines import Baseline, Variant
+from kernelyard.campaign.intervals import product
+from kernelyard.campaign.records import Judged, Key
+from kernelyard.core.verdict import Decision, Status, Verdict
+from kernelyard.judge.decision import decide
+from kernelyard.judge.statistics import Ratio
+
+EAGER, BEST = "eager", "min(eager, compile)"
+OPPONENTS = (EAGER, BEST)
+NO_VERDICT = (Status.INFRA_ERROR.value, Status.INVALID_PROBLEM.value)
+"""Endings that say nothing of a solution: they are counted apart and in no share."""
+
+FindBaseline = Callable[[str, str, str, bool], Baseline | None]
+"""By the problem's SHA-256, dtype, device name and training mode: `BaselineFolder.find`."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """An opponent's time over the solution's."""
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One sample."""
+
+    key: Key
+    name: str
+    status: str
+    phase: str | None
+    right: bool
+    gains: Mapping[str, Gain] = field(default_factory=dict)
+    """By opponent; of right samples that were timed."""
+    opponents: tuple[str, ...] = (EAGER,)
+    """Against whom its problem can be counted, right or wrong."""
+    percent_of_floor: float | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it says anything of the solution."""
+        return self.status not in NO_VERDICT
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its problem."""
+        return self.key.level, self.key.problem
+
+
+def of_judged(judged: Judged, find: FindBaseline) -> Outcome:
+    """A verdict of ours. Eager was timed in its own rounds; the faster of eager and compile comes from `find`."""
+    verdict = judged.verdict
+    baseline = baseline_of(verdict, find)
+    gains: dict[str, Gain] = {}
+    if verdict.speedup is not None:
+        gains[EAGER] = Gain(verdict.speedup, verdict.speedup_low, verdict.speedup_high, verdict.decision)
+        if baseline is not None and comparable(baseline, verdict):
+            gains[BEST] = _against_best(verdict, baseline)
+    return Outcome(
+        key=judged.key,
+        name=judged.problem_name,
+        status=verdict.status.value,
+        phase=verdict.phase.value if verdict.phase else None,
+        right=verdict.status is Status.PASSED,
+        gains=gains,
+        opponents=OPPONENTS if baseline is not None and has_compile(baseline) else (EAGER,),
+        percent_of_floor=verdict.percent_of_floor,
+    )
+
+
+def baseline_of(verdict: Verdict, find: FindBaseline) -> Baseline | None:
+    """The stored baseline of what was judged, as it was judged."""
+    return find(verdict.problem_sha256, verdict.dtype, verdict.environment.device_name, verdict.train_mode)
+
+
+def has_compile(baseline: Baseline) -> bool:
+    """Whether torch.compile was tried: where it was tried and failed, eager is the faster of the two."""
+    tried = {*baseline.times, *baseline.failures}
+    return Variant.EAGER in baseline.times and bool(tried - {Variant.EAGER})
+
+
+def comparable(baseline: Baseline, verdict: Verdict) -> bool:
+    """Whether both were timed by the same method."""
+    return (
+        has_compile(baseline)
+        and verdict.time is not None
+        and (baseline.times[Variant.EAGER].method == verdict.time.method)
+    )
+
+
+def _against_best(verdict: Verdict, baseline: Baseline) -> Gain:
+    """The gain over eager, of paired rounds, times what the fastest variant takes of eager's time, interleaved.
+
+    Each factor was measured within one stretch of time, so that neither holds the drift between the two.
+    """
+    assert verdict.speedup is not None
+    best = baseline.best or Variant.EAGER
+    ours = Ratio(verdict.speedup, verdict.speedup_low or verdict.speedup, verdict.speedup_high or verdict.speedup)
+    if best is Variant.EAGER:
+        return Gain(ours.mean, verdict.speedup_low, verdict.speedup_high, verdict.decision)
+    over = baseline.gain(best)
+    ratio = product(ours, Ratio(1 / over.mean, 1 / over.high, 1 / over.low))
+    known = verdict.speedup_low is not None and verdict.noise is not None
+    decision = decide(ratio, verdict.noise or 0.0) if known else None
+    return Gain(ratio.mean, ratio.low if known else None, ratio.high if known else None, decision)
+
+
+def of_kernelbench(
+    key: Key, name: str, entry: Mapping[str, Any], eager_ms: float | None, compile_ms: float | None
+) -> Outcome:
+    """An entry of KernelBench's eval_results.json, beside stored means. No interval: it kept none."""
+    right = entry["correctness"] is True
+    runtime = entry["runtime"]
+    best_ms = min(eager_ms, compile_ms) if eager_ms is not None and compile_ms is not None else None
+    known = {opponent: ms for opponent, ms in ((EAGER, eager_ms), (BEST, best_ms)) if ms is not None}
+    timed = right and isinstance(runtime, (int, float)) and math.isfinite(runtime) and runtime > 0
+    return Outcome(
+        key=key,
+        name=name,
+        status=kernelbench_status(entry),
+        phase=None,
+        right=right,
+        gains={opponent: Gain(ms / runtime) for opponent, ms in known.items()} if timed else {},
+        opponents=tuple(known),
+    )
+
+
+def kernelbench_status(entry: Mapping[str, Any]) -> str:
+    """Ours that comes nearest to what KernelBench says."""
+    said = entry.get("metadata") or {}
+    if entry["correctness"] is True:
+        return Status.PASSED.value
+    if not entry["compiled"]:
+        return (Status.COMPILE_ERROR if "other_error" not in said else Status.CRASHED).value
+    issue = str(said.get("correctness_issue", ""))
+    if "shape" in issue.lower():
+        return Status.INCORRECT_SHAPE.value
+    if issue or "max_difference" in said:
+        return Status.INCORRECT_VALUE.value
+    return Status.RUNTIME_ERROR.value

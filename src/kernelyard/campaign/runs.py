@@ -1,0 +1,261 @@
+"""A run as an analysis takes it: from its ledger, or from a folder that KernelBench left."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from kernelyard.campaign.analysis import P_VALUES, Analysis, Answers, groups
+from kernelyard.campaign.comparison import Side
+from kernelyard.campaign.kernelbench_files import RESULTS, read, results_folder
+from kernelyard.campaign.kernelbench_score import kernelbench_score
+from kernelyard.campaign.ledger import FILE_NAME, Ledger
+from kernelyard.campaign.opponents import Opponents
+from kernelyard.campaign.outcomes import EAGER, OPPONENTS, Outcome, baseline_of, has_compile, of_judged, of_kernelbench
+from kernelyard.campaign.records import Foreign, Judged, Key
+from kernelyard.core.errors import UsageError
+from kernelyard.core.problem import Source
+from kernelyard.core.verdict import Verdict
+from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
+from kernelyard.suites.suite import Entry, Suite
+
+Results = Mapping[int, Sequence[Mapping[str, Any]]]
+"""What eval_results.json holds: entries by problem."""
+
+TRAINING = "training"
+FACTS: dict[str, Callable[[Verdict], str | None]] = {
+    "device": lambda verdict: verdict.environment.device_name,
+    "dtype": lambda verdict: verdict.dtype,
+    "mode": lambda verdict: TRAINING if verdict.train_mode else "eval",
+    "timer": lambda verdict: verdict.time.timer if verdict.time else None,
+    "cache": lambda verdict: verdict.time.cache if verdict.time else None,
+    "torch": lambda verdict: verdict.environment.torch,
+    "driver": lambda verdict: verdict.environment.driver,
+    "policy": lambda verdict: verdict.policy.value,
+    "sandbox": lambda verdict: verdict.sandbox.kind,
+    "kernelyard": lambda verdict: verdict.environment.commit or verdict.environment.kernelyard,
+}
+"""What verdicts should have in common."""
+SOLUTION = re.compile(r"level_(\d+)_problem_\d+_sample_\d+_kernel\.py")
+MUST_AGREE = ("device", "dtype", "mode", "timer", "cache")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's verdicts, or where it has none KernelBench's results."""
+
+    folder: Path
+    judged: tuple[Judged, ...]
+    results: Mapping[int, Results]
+    """eval_results.json of each level that has one."""
+    foreign: int
+    """Samples that KernelBench judged and nobody since."""
+    suite_sha256: str | None
+
+    @property
+    def hardware(self) -> str | None:
+        """The device that it ran on, where that is known."""
+        if self.judged:
+            return self.judged[0].verdict.environment.device_name
+        entries = (entry for level in self.results.values() for samples in level.values() for entry in samples)
+        said = ((entry.get("metadata") or {}).get("hardware") for entry in entries)
+        return next((name for name in said if name), None)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What its verdicts say of themselves; several values where they differ."""
+        found = {name: _several(fact(each.verdict) for each in self.judged) for name, fact in FACTS.items()}
+        return {name: said for name, said in found.items() if said}
+
+
+def _several(values: Iterable[str | None]) -> str:
+    return " and ".join(sorted({value for value in values if value is not None}))
+
+
+def read_run(folder: Path, levels: Iterable[int] = ()) -> Run:
+    """Raises UsageError for a folder with neither verdicts nor results.
+
+    eval_results.json does not say of which level it is: the solutions' names do, or `levels`.
+    """
+    judged: list[Judged] = []
+    foreign: list[Foreign] = []
+    sha256 = None
+    if (folder / FILE_NAME).exists():
+        with Ledger(folder) as ledger:
+            judged, foreign, sha256 = ledger.judged(), ledger.foreign(), ledger.meta("suite_sha256")
+    known = {each.level for each in judged} | {each.level for each in foreign}
+    known = known or _levels_of_files(folder) or set(levels)
+    paths = {level: results_folder(folder, level, known) / RESULTS for level in sorted(known)}
+    results = {level: read(path) for level, path in paths.items() if path.is_file()}
+    if not judged and not results:
+        said = f"neither {FILE_NAME} with a verdict nor {RESULTS} of a known level"
+        raise UsageError(f"{folder}: {said}; expected the folder of a run, or --level")
+    alone = len(foreign) if judged else sum(len(samples) for level in results.values() for samples in level.values())
+    return Run(folder, tuple(judged), results, alone, sha256)
+
+
+def _levels_of_files(folder: Path) -> set[int]:
+    """Of the solutions."""
+    names = (SOLUTION.fullmatch(path.name) for path in folder.glob("level_*.py"))
+    return {int(name[1]) for name in names if name}
+
+
+def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answers]:
+    """Every problem of the suite, or of the run where no suite is given, with its samples.
+
+    Verdicts are never mixed with KernelBench's results: these are taken where there is no verdict at all.
+    """
+    outcomes = [of_judged(each, opponents.find) for each in run.judged] or _foreign_outcomes(run, opponents, suite)
+    by_place: dict[tuple[int, int], list[Outcome]] = {}
+    for outcome in outcomes:
+        by_place.setdefault(outcome.place, []).append(outcome)
+    entries = {(entry.level, entry.number): entry for entry in suite.entries} if suite else {}
+    return [
+        _answers(place, by_place.get(place, []), entries.get(place), run, opponents)
+        for place in (sorted(entries) if suite else sorted(by_place))
+    ]
+
+
+def _answers(
+    place: tuple[int, int], outcomes: list[Outcome], entry: Entry | None, run: Run, opponents: Opponents
+) -> Answers:
+    known = outcomes[0].opponents if outcomes else _opponents_of(entry, run, opponents) if entry else ()
+    name = outcomes[0].name if outcomes else entry.name if entry else ""
+    return Answers(*place, name, known, tuple(outcomes))
+
+
+def _opponents_of(entry: Entry, run: Run, opponents: Opponents) -> tuple[str, ...]:
+    """Of a problem that nobody answered."""
+    if run.judged:
+        facts = run.facts
+        baseline = opponents.find(entry.source.sha256, facts["dtype"], facts["device"], facts["mode"] == TRAINING)
+        return OPPONENTS if baseline is not None and has_compile(baseline) else (EAGER,)
+    eager, compiled = opponents.mean_ms(entry.level, entry.name)
+    return OPPONENTS if None not in (eager, compiled) else (EAGER,) if eager is not None else ()
+
+
+def _foreign_outcomes(run: Run, opponents: Opponents, suite: Suite | None) -> list[Outcome]:
+    found = []
+    for level, results in run.results.items():
+        names = names_of(level, run, opponents, suite)
+        for number, entries in results.items():
+            name = names.get(number, "")
+            for entry in entries:
+                key = Key(level, number, entry["sample_id"])
+                found.append(of_kernelbench(key, name, entry, *opponents.mean_ms(level, name)))
+    return found
+
+
+def names_of(level: int, run: Run, opponents: Opponents, suite: Suite | None) -> dict[int, str]:
+    """The files of a level by number: the suite's, else those that baselines and verdicts name."""
+    if suite is not None:
+        return {entry.number: entry.name for entry in suite.entries if entry.level == level}
+    judged = {each.problem: each.problem_name for each in run.judged if each.level == level}
+    return opponents.names(level) | judged
+
+
+def analyze(
+    run: Run,
+    opponents: Opponents,
+    suite: Suite | None,
+    degenerate: Mapping[tuple[int, int], str],
+    p_values: Sequence[float] = P_VALUES,
+    k_values: Sequence[int] = (1,),
+) -> tuple[Analysis, list[Answers]]:
+    """The numbers of a run, and the problems that they are of. Raises UsageError for baselines of another device."""
+    if run.hardware is not None:
+        opponents.fits(run.hardware)
+    answers = answers_of(run, opponents, suite)
+    scores = [
+        kernelbench_score(results, file.level(level), names_of(level, run, opponents, suite), level, file.path)
+        for level, results in run.results.items()
+        for file in opponents.theirs
+    ]
+    present = {(each.level, each.number): each for each in answers}
+    analysis = Analysis(
+        run=str(run.folder),
+        made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        settings=tuple(f"{name} {said}" for name, said in run.facts.items()),
+        groups=groups(answers, degenerate, p_values, k_values),
+        degenerate={present[place].title: why for place, why in sorted(degenerate.items()) if place in present},
+        kernelbench=tuple(scores),
+        notes=tuple(_notes(run, opponents, suite)),
+    )
+    return analysis, answers
+
+
+def sources_of(run: Run, answers: Sequence[Answers]) -> dict[Key, str]:
+    """The solutions' texts, where they are still what was judged; KernelBench kept no hash, there as they stand."""
+    hashes = {each.key: each.verdict.solution_sha256 for each in run.judged}
+    found = {}
+    for each in answers:
+        for outcome in each.outcomes:
+            key = outcome.key
+            own = run.folder / each.name.removesuffix(".py") / f"{key.sample}.py"
+            for path in (run.folder / f"{key}_kernel.py", own):
+                if path.is_file():
+                    text = path.read_bytes()[:MAX_SOURCE_BYTES].decode("utf-8", "replace")
+                    if key not in hashes or Source(path, text).sha256 == hashes[key]:
+                        found[key] = text
+    return found
+
+
+def flagged(run: Run) -> dict[tuple[int, int], str]:
+    """Problems that the judge itself found degenerate: another input's answer passed."""
+    found = ((each, flag) for each in run.judged for flag in each.verdict.flags if flag.name == "degenerate_problem")
+    return {(each.level, each.problem): flag.evidence for each, flag in found}
+
+
+def _notes(run: Run, opponents: Opponents, suite: Suite | None) -> Iterable[str]:
+    facts = run.facts
+    for name in MUST_AGREE:
+        if " and " in facts.get(name, ""):
+            yield f"these verdicts are of unlike settings, and one number of them means little: {name} {facts[name]}"
+    if run.judged and run.foreign:
+        yield f"{run.foreign} samples were judged by KernelBench alone: they are in its line and in no other"
+    if not run.judged:
+        yield "judged by KernelBench: right by its tolerance, speedups over stored means, no interval and no decision"
+    if suite is None:
+        yield "no suite was given: only problems with a sample count, and one that nobody answered is missed"
+    elif run.suite_sha256 not in (None, suite.sha256):
+        yield "the run was of another suite, or of other texts or another part of it: problems may be missed"
+    if suite is not None and (count := sum(_other_text(each, suite) for each in run.judged)):
+        yield f"{count} verdicts are of another text of the problem than the suite's"
+    if run.judged:
+        yield from _baseline_notes(run, opponents)
+
+
+def _other_text(judged: Judged, suite: Suite) -> bool:
+    entry = suite.entry(judged.level, judged.problem)
+    return entry is not None and entry.source.sha256 != judged.verdict.problem_sha256
+
+
+def _baseline_notes(run: Run, opponents: Opponents) -> Iterable[str]:
+    if not opponents.ours:
+        yield "nothing stands against min(eager, compile) without --baseline FOLDER of `kernelyard baseline`"
+        return
+    verdicts = [each.verdict for each in run.judged]
+    found = [baseline_of(verdict, opponents.find) for verdict in verdicts]
+    if missing := found.count(None):
+        yield f"{missing} of {len(found)} verdicts have no baseline of the same problem text, dtype, mode and device"
+    others = {
+        baseline.environment.torch
+        for baseline, verdict in zip(found, verdicts, strict=True)
+        if baseline is not None and baseline.environment.torch != verdict.environment.torch
+    }
+    if others:
+        yield f"baselines are of torch {' and '.join(sorted(others))}, verdicts of torch {run.facts['torch']}"
+
+
+def side_of(run: Run, answers: Sequence[Answers]) -> Side:
+    """The run as a comparison takes it."""
+    facts = run.facts or ({"device": run.hardware} if run.hardware else {})
+    return Side(
+        run=str(run.folder),
+        answers={(each.level, each.number): each for each in answers},
+        hashes={(each.level, each.problem): each.verdict.problem_sha256 for each in run.judged},
+        must_agree={name: facts[name] for name in MUST_AGREE if name in facts},
+        should_agree={name: said for name, said in facts.items() if name not in MUST_AGREE},
+    )

@@ -1,0 +1,98 @@
+"""`kernelyard analyze RUN`: the numbers of a run, with what they could as well have been."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernelyard.campaign.comparison import Side, compare
+from kernelyard.campaign.opponents import Opponents
+from kernelyard.campaign.runs import Run, answers_of, flagged, read_run, side_of, sources_of
+from kernelyard.campaign.runs import analyze as analyzed
+from kernelyard.core.errors import UsageError
+from kernelyard.core.workload import parse_dtype
+from kernelyard.report.campaign import analysis_text, comparison_text
+from kernelyard.report.campaign_html import render
+from kernelyard.report.campaign_plots import save_pictures
+from kernelyard.report.console import table_console
+from kernelyard.suites.degenerate import degenerate
+from kernelyard.suites.selection import Selection, numbers, with_selection
+from kernelyard.suites.suite import Suite
+
+STORED = "analysis.json"
+
+
+@with_selection
+def analyze(
+    selection: Selection,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="A folder of `kernelyard run`, or KernelBench's.")
+    ] = None,
+    baseline: Annotated[
+        list[Path] | None, typer.Option(help="A folder of `kernelyard baseline` or of KernelBench's, or its file.")
+    ] = None,
+    p: Annotated[list[float] | None, typer.Option(min=0.0, help="fast_p; by default 0, 1 and 2.")] = None,
+    k: Annotated[list[int] | None, typer.Option(min=1, help="pass@k; by default 1.")] = None,
+    against: Annotated[
+        tuple[Path, Path] | None, typer.Option("--compare", metavar="RUN_A RUN_B", help="Which differences are real.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="The record as one line of JSON, the last of stdout.")] = False,
+    html: Annotated[Path | None, typer.Option(help="A page with every verdict, its evidence and its source.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Pictures for a paper.")] = None,
+) -> None:
+    """Print and store (analysis.json) fast_p, pass@k, speedups, endings and the share of the floor.
+
+    The suite's options say which problems there are, so that one without an answer counts, and which are degenerate.
+    """
+    if (run is None) == (against is None):
+        raise UsageError("expected the folder of a run, or --compare RUN_A RUN_B")
+    opponents = Opponents.read(baseline or ())
+    p_values = tuple(dict.fromkeys(p or (0.0, 1.0, 2.0)))
+    levels = numbers(selection.level, "--level") if selection.level else ()
+    console = table_console()
+    if against is not None:
+        if html or png:
+            raise UsageError("--html and --png are of one run, not of --compare")
+        a, b = (_side(read_run(folder, levels), opponents, selection) for folder in against)
+        compared = compare(a, b, p_values)
+        console.print(comparison_text(compared))
+        if json:
+            print(compared.model_dump_json())
+        return
+    assert run is not None
+    found = read_run(run, levels)
+    suite = _suite(selection, found)
+    k_values = tuple(dict.fromkeys(k or (1,)))
+    reasons = _degenerate(found, suite)
+    analysis, answers = analyzed(found, opponents, suite, reasons, p_values, k_values)
+    (run / STORED).write_text(analysis.model_dump_json(indent=1))
+    console.print(analysis_text(analysis))
+    if html is not None:
+        html.write_text(render(analysis, answers, found.judged, sources_of(found, answers), reasons))
+        print(html)
+    if png is not None:
+        for path in save_pictures(analysis, answers, png):
+            print(path)
+    if json:
+        print(analysis.model_dump_json())
+
+
+def _side(run: Run, opponents: Opponents, selection: Selection) -> Side:
+    return side_of(run, answers_of(run, opponents, _suite(selection, run)))
+
+
+def _degenerate(run: Run, suite: Suite | None) -> dict[tuple[int, int], str]:
+    """By the admission check, where the suite is known, and by what the judge noticed."""
+    dtype = run.facts.get("dtype")
+    marked = {(entry.level, entry.number): degenerate(entry, dtype) for entry in suite.entries} if suite else {}
+    return flagged(run) | {place: why for place, why in marked.items() if why}
+
+
+def _suite(selection: Selection, run: Run) -> Suite | None:
+    """The suite, where the user named one; a level alone tells that of eval_results.json."""
+    if replace(selection, level=None) == Selection():
+        return None
+    dtype = run.facts.get("dtype", "fp32")
+    device_type = run.judged[0].verdict.environment.device.partition(":")[0] if run.judged else "cpu"
+    return selection.load(parse_dtype(dtype), device_type)

@@ -1,0 +1,157 @@
+"""An analysis and a comparison as a terminal shows them."""
+
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Group as Together
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernelyard.campaign.analysis import Against, Analysis, Group
+from kernelyard.campaign.comparison import Comparison, Difference
+from kernelyard.campaign.intervals import Mean, Share
+from kernelyard.campaign.kernelbench_score import KernelBenchScore
+from kernelyard.report.table import NOT_MEASURED, format_interval, format_percent
+from kernelyard.report.untrusted import visible
+
+
+def format_share(share: Share | None) -> str:
+    """`41.0 % (38.2-43.9)`: a share and its interval."""
+    if share is None:
+        return NOT_MEASURED
+    return f"{100 * share.value:.1f} % ({100 * share.low:.1f}-{100 * share.high:.1f})"
+
+
+def format_mean(mean: Mean | None) -> str:
+    """`1.24x (1.21-1.27)`."""
+    return NOT_MEASURED if mean is None else format_interval(mean.value, mean.low, mean.high)
+
+
+def format_floor(mean: Mean | None) -> str:
+    """A mean of floor over time as percent: `81.0 % (78.2-83.9)`."""
+    if mean is None:
+        return NOT_MEASURED
+    spread = f" ({100 * mean.low:.1f}-{100 * mean.high:.1f})" if mean.low is not None and mean.high is not None else ""
+    return format_percent(100 * mean.value) + spread
+
+
+def format_chance(chance: float) -> str:
+    """`0.031`, `<0.0001`."""
+    return "<0.0001" if chance < 1e-4 else f"{chance:.2g}"
+
+
+def analysis_text(analysis: Analysis) -> RenderableType:
+    """Everything, the numbers that decide first."""
+    return Together(
+        Text(f"{analysis.run}: {', '.join(analysis.settings)}"),
+        _shares(analysis.groups),
+        _endings(analysis.groups[0]),
+        *(Text(line) for line in _lines(analysis)),
+    )
+
+
+def _shares(groups: tuple[Group, ...]) -> Table:
+    table = Table(box=box.SIMPLE, caption_justify="left")
+    p_values = list(dict.fromkeys(p for group in groups for against in group.against for p in against.fast))
+    k_values = list(dict.fromkeys(k for group in groups for k in group.pass_at))
+    table.add_column("problems")
+    table.add_column("against")
+    for name in (*(f"fast_{p}" for p in p_values), "faster, decided", "speedup of the right", "% of the floor"):
+        table.add_column(name, justify="right")
+    for k in k_values:
+        table.add_column(f"pass@{k}", justify="right")
+    for group in groups:
+        rows: tuple[Against | None, ...] = group.against or (None,)
+        for place, against in enumerate(rows):
+            count = against.problems if against else group.problems
+            first = place == 0
+            table.add_row(
+                f"{group.name}: {count}",
+                against.opponent if against else NOT_MEASURED,
+                *(format_share(against.fast.get(p) if against else None) for p in p_values),
+                format_share(against.faster if against else None),
+                format_mean(against.speedup if against else None),
+                format_floor(group.floor) if first else "",
+                *(format_share(group.pass_at.get(k)) if first else "" for k in k_values),
+            )
+    return table
+
+
+def _endings(group: Group) -> Table:
+    table = Table(box=box.SIMPLE)
+    for name in ("ending", "phase"):
+        table.add_column(name)
+    for name in ("samples", "share", "problems"):
+        table.add_column(name, justify="right")
+    for ending in group.endings:
+        share = format_percent(100 * ending.samples / group.samples)
+        table.add_row(ending.status, ending.phase or "", str(ending.samples), share, str(ending.problems))
+    return table
+
+
+def _lines(analysis: Analysis) -> Iterator[str]:
+    whole = analysis.groups[0]
+    if whole.unanswered:
+        yield f"{whole.unanswered} problems have no sample and count as wrong"
+    if whole.left_out:
+        yield f"without a verdict, in no share: {', '.join(whole.left_out)}"
+    untimed = sum(against.untimed for against in whole.against[:1])
+    if untimed:
+        yield f"{untimed} right samples have no time: they are in fast_0 and in no other"
+    for problem, why in analysis.degenerate.items():
+        yield f"degenerate: {problem}: {why}"
+    yield from (score_line(score) for score in analysis.kernelbench)
+    yield from (f"note: {visible(note)}" for note in analysis.notes)
+    yield analysis.method
+
+
+def score_line(score: KernelBenchScore) -> str:
+    """KernelBench's numbers, as its script prints them."""
+    mean = f"{score.geo_mean_speedup:.4f}" if score.geo_mean_speedup is not None else "nan"
+    fast = ", ".join(f"fast_{p} {value:.4g}" for p, value in score.fast_p.items())
+    doubt = f"; {score.untimed} right samples with runtime -1" if score.untimed else ""
+    return (
+        f"by KernelBench's definition, level {score.level}, {score.baseline}: {fast}; geometric mean {mean};"
+        f" {score.correct_count} correct of {score.total_count}, {score.aligned} aligned{doubt}"
+    )
+
+
+def comparison_text(comparison: Comparison, single: bool = True) -> RenderableType:
+    """Summary, then the problems one by one: the real differences first."""
+    parts: list[RenderableType] = [
+        Text(f"A {comparison.a}\nB {comparison.b}\n{comparison.problems} problems in both"),
+        _differences(comparison.summary, "question"),
+    ]
+    if comparison.single and single:
+        real = [each for each in comparison.single if each.real]
+        parts.append(Text(f"{len(real)} of {len(comparison.single)} problems that both solved differ in time for good"))
+        if real:
+            parts.append(_differences(tuple(real), "problem"))
+    parts += [Text(f"left out: {problem}: {why}") for problem, why in comparison.left_out.items()]
+    parts += [Text(f"note: {visible(note)}") for note in comparison.notes]
+    return Together(*parts, Text(comparison.method))
+
+
+def _differences(differences: tuple[Difference, ...], first: str) -> Table:
+    table = Table(box=box.SIMPLE)
+    table.add_column(first)
+    for name in ("A", "B", "A over B (95 %)", "better in A / B", "problems", "chance"):
+        table.add_column(name, justify="right")
+    table.add_column("difference")
+    for each in differences:
+        of_speed = each.ratio is not None
+        values = [
+            format_interval(value, None, None) if of_speed else f"{100 * (value or 0):.1f} %"
+            for value in (each.a, each.b)
+        ]
+        table.add_row(
+            visible(each.what),
+            *values,
+            format_interval(each.ratio, each.low, each.high),
+            NOT_MEASURED if each.only_a is None else f"{each.only_a} / {each.only_b}",
+            str(each.problems),
+            format_chance(each.chance),
+            "real" if each.real else "not shown",
+        )
+    return table

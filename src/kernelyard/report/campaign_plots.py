@@ -1,0 +1,90 @@
+"""Pictures of a run for a paper: fast_p over p with its interval, and the speedups of what is right."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+
+from kernelyard.campaign.analysis import Analysis, Answers
+from kernelyard.campaign.outcomes import OPPONENTS
+from kernelyard.core.errors import UsageError
+from kernelyard.report.campaign_drawings import COLORS
+from kernelyard.report.distribution import BIN, LOOKS, curve, histogram, ratio_label
+from kernelyard.report.provenance import wrapped
+
+
+def save_pictures(analysis: Analysis, answers: Sequence[Answers], folder: Path) -> list[Path]:
+    """`RUN_fast_p.png` and `RUN_speedups.png`; raises UsageError where nothing was timed."""
+    shown = [opponent for opponent in OPPONENTS if histogram(answers, opponent)]
+    if not shown:
+        raise UsageError(f"{analysis.run} has no right sample with a time; expected one for --png")
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = re.sub(r"[^A-Za-z0-9._]+", "-", Path(analysis.run).name).strip("-") or "run"
+    pictures = {
+        folder / f"{stem}_fast_p.png": draw_fast_p(analysis, answers, shown),
+        folder / f"{stem}_speedups.png": draw_speedups(analysis, answers, shown),
+    }
+    for path, figure in pictures.items():
+        figure.savefig(path, dpi=200)
+    return list(pictures)
+
+
+def draw_fast_p(analysis: Analysis, answers: Sequence[Answers], opponents: Sequence[str]) -> Figure:
+    """A curve for each opponent; the band is the interval."""
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    for opponent in opponents:
+        points = curve(answers, opponent)
+        octaves = [octave for octave, _ in points]
+        color = COLORS[opponent]
+        low, high = [share.low for _, share in points], [share.high for _, share in points]
+        axes.fill_between(octaves, low, high, color=color, alpha=0.15, linewidth=0)
+        label = f"against {opponent}, {points[0][1].of} problems"
+        axes.plot(octaves, [share.value for _, share in points], color=color, linewidth=1.8, label=label)
+    axes.set_ylim(0, 1)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.set_ylabel("fast_p", fontsize=9)
+    axes.set_xlabel("p: times as fast as the opponent", fontsize=9)
+    axes.legend(frameon=False, fontsize=8)
+    _finish(figure, [axes], analysis)
+    return figure
+
+
+def draw_speedups(analysis: Analysis, answers: Sequence[Answers], opponents: Sequence[str]) -> Figure:
+    """A histogram for each opponent, coloured by decision, on one axis."""
+    figure = Figure(figsize=(6.4, 0.9 + 2.2 * len(opponents)), layout="constrained")
+    panels = figure.subplots(len(opponents), 1, sharex=True, squeeze=False)[:, 0].tolist()
+    seen: set[str] = set()
+    for axes, opponent in zip(panels, opponents, strict=True):
+        for each in histogram(answers, opponent):
+            below = 0
+            for name, count in each.counts.items():
+                label = name if name not in seen else None
+                axes.bar(
+                    each.low, count, 0.92 * BIN, bottom=below, align="edge", color=LOOKS[name], label=label, linewidth=0
+                )
+                seen.add(name)
+                below += count
+        axes.set_ylabel("right samples", fontsize=9)
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set_title(f"speedup over {opponent}", fontsize=9)
+    figure.legend(loc="outside upper center", ncols=len(seen), frameon=False, fontsize=8)
+    _finish(figure, panels, analysis)
+    return figure
+
+
+def _finish(figure: Figure, panels: Sequence[Axes], analysis: Analysis) -> None:
+    for axes in panels:
+        axes.axvline(0, color="#111111", linestyle="--", linewidth=1)
+        low, high = axes.get_xlim()
+        axes.xaxis.set_major_locator(FixedLocator([octave for octave in range(-4, 7) if low <= octave <= high]))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: ratio_label(value)))
+        axes.grid(True, color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    foot = f"{', '.join(analysis.settings)}. {analysis.method}."
+    figure.supxlabel(wrapped(foot, 165), fontsize=5.5, color="#555555", x=0.01, ha="left", parse_math=False)

@@ -1,0 +1,68 @@
+"""Where the curves and bars of a run's speedups stand: numbers for the page's drawings and for the pictures."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelyard.campaign.analysis import Answers
+from kernelyard.campaign.intervals import Share, share
+from kernelyard.core.verdict import Decision
+
+LOOKS = {
+    Decision.FASTER.value: "#009e73",
+    Decision.TIE.value: "#9a9a9a",
+    Decision.SLOWER.value: "#d55e00",
+    Decision.INCONCLUSIVE.value: "#e69f00",
+    "undecided": "#56b4e9",
+}
+"""Okabe and Ito's colours; `undecided` is what KernelBench's files leave."""
+BIN = 0.25
+"""Of a histogram, in octaves: 1.19x."""
+ENDS = (-4.0, 6.0)
+"""Octaves; what lies beyond 1/16 and 64 is in the outermost bins."""
+STEPS = 16
+"""Points of a curve for each octave."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Right samples whose speedup lies between two edges, in octaves, by decision."""
+
+    low: float
+    counts: dict[str, int]
+
+
+def histogram(answers: Sequence[Answers], opponent: str) -> list[Bin]:
+    """Every right sample that was timed; the first and the last bin hold one at least, those between may be empty."""
+    found: Counter[tuple[int, str]] = Counter()
+    for each in answers:
+        for outcome in each.counted:
+            if gain := outcome.gains.get(opponent):
+                octave = min(max(math.log2(gain.ratio), ENDS[0]), ENDS[1] - BIN)
+                found[math.floor(octave / BIN + 1e-9), gain.decision.value if gain.decision else "undecided"] += 1
+    places = [place for place, _ in found]
+    if not places:
+        return []
+    span = range(min(*places, -1), max(*places, 0) + 1)
+    return [Bin(place * BIN, {name: found[place, name] for name in LOOKS if found[place, name]}) for place in span]
+
+
+def curve(answers: Sequence[Answers], opponent: str) -> list[tuple[float, Share]]:
+    """fast_p with its interval, by p in octaves from 1/4 until nothing is left."""
+    known = [each for each in answers if each.counts and opponent in each.opponents]
+    points: list[tuple[float, Share]] = []
+    for step in range(-2 * STEPS, int(ENDS[1]) * STEPS + 1):
+        octave = step / STEPS
+        found = share(sum(each.fast(opponent, 2.0**octave) for each in known), len(known))
+        if found is None:
+            break
+        points.append((octave, found))
+        if found.count == 0 and octave >= 1:
+            break
+    return points
+
+
+def ratio_label(octave: float) -> str:
+    """`0.25x`, `1x`, `8x`."""
+    return f"{2.0**octave:g}x"

@@ -1,0 +1,258 @@
+"""The numbers of a run, on verdicts whose numbers are known by hand."""
+
+import json
+import math
+
+import pytest
+from made_up_runs import ENVIRONMENT, baseline, baselines, judged, run_folder, suite_of
+from verdicts import SETTINGS
+
+from kernelyard.campaign.analysis import Analysis, pass_at_k
+from kernelyard.campaign.baselines import FILES, Variant
+from kernelyard.campaign.intervals import beta, holm, mean, share, sign_p, student_p
+from kernelyard.campaign.kernelbench_files import RESULTS
+from kernelyard.campaign.ledger import Ledger
+from kernelyard.campaign.opponents import Opponents
+from kernelyard.campaign.outcomes import BEST, EAGER, kernelbench_status
+from kernelyard.campaign.records import Foreign
+from kernelyard.campaign.runs import analyze, flagged, read_run
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Flag, Status
+
+SIX = [
+    judged(1, 3.0),
+    judged(2, 1.5),
+    judged(3, 1.01),
+    judged(4, 0.5),
+    judged(5),
+    judged(6, status=Status.TIMEOUT),
+]
+
+
+def analysed(tmp_path, verdicts=SIX, stored=(), suite=None, degenerate=None, **settings) -> Analysis:
+    run = read_run(run_folder(tmp_path / "run", verdicts))
+    opponents = Opponents.read([baselines(tmp_path / "timing", stored)] if stored else [])
+    return analyze(run, opponents, suite, degenerate or {}, **settings)[0]
+
+
+# Intervals: tabled values, to the digits of the tables.
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "low", "high"), [(8, 20, 0.1912, 0.6395), (0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0)]
+)
+def test_a_share_has_the_exact_interval(count: int, of: int, low: float, high: float) -> None:
+    found = share(count, of)
+    assert (found.low, found.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+def test_the_interval_covers_what_it_should_and_a_count_of_parts_lies_between_whole_ones() -> None:
+    for p in (0.05, 0.3, 0.5):
+        covered = sum(
+            math.comb(30, count) * p**count * (1 - p) ** (30 - count)
+            for count in range(31)
+            if share(count, 30).low <= p <= share(count, 30).high
+        )
+        assert 0.95 <= covered < 0.995
+    assert share(3, 10).low < share(3.5, 10).low < share(4, 10).low
+    assert share(0, 0) is None
+
+
+def test_the_beta_function_has_its_closed_forms() -> None:
+    assert beta(0.5, 0.5, 0.3) == pytest.approx(2 / math.pi * math.asin(0.3**0.5), rel=1e-12)
+    assert beta(2, 3, 0.4) == pytest.approx(0.5248, rel=1e-12)
+    assert beta(200, 800, 0.2) == pytest.approx(0.50631, rel=1e-5)
+
+
+def test_chances_are_those_of_the_tables() -> None:
+    assert sign_p(1, 9) == pytest.approx(22 / 1024)
+    assert sign_p(0, 0) == 1.0
+    assert student_p([0.1, 0.2, 0.3, -0.05]) == pytest.approx(0.16273, abs=1e-5)
+    assert student_p([0.0, 0.0]) == 1.0
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+
+
+def test_a_mean_is_geometric_and_of_one_has_no_interval() -> None:
+    assert mean([4.0, 0.25]).value == pytest.approx(1.0)
+    assert mean([2.0]).low is None
+    assert mean([]) is None
+    assert mean([1e200] * 3).value == pytest.approx(1e200), "a product would overflow"
+
+
+# fast_p
+
+
+def test_every_number_of_a_small_run(tmp_path) -> None:
+    found = analysed(tmp_path).groups[0]
+    assert found.problems == 6
+    against = found.against[0]
+    assert against.opponent == EAGER
+    assert {p: share.count for p, share in against.fast.items()} == {"0": 4, "1": 3, "2": 1}
+    assert against.faster.count == 2, "1 % is within the margin: a tie, and not faster"
+    assert against.speedup.value == pytest.approx((3.0 * 1.5 * 1.01 * 0.5) ** 0.25)
+    assert found.pass_at["1"].value == pytest.approx(4 / 6)
+    assert found.floor.value == pytest.approx((0.3 * 0.15 * 0.101 * 0.05) ** 0.25)
+    assert {(ending.status, ending.phase): ending.samples for ending in found.endings} == {
+        ("passed", None): 4,
+        ("incorrect_value", "check"): 1,
+        ("timeout", "check"): 1,
+    }
+
+
+def test_the_faster_of_eager_and_compile_is_the_harder_opponent(tmp_path) -> None:
+    """Compile takes 1/2, 2 and 1/1.01 of eager's time, fails on 4, and nobody measured 6."""
+    stored = [baseline(1, 0.5), baseline(2, 2.0), baseline(3, 1 / 1.01), baseline(4, None), baseline(5, 0.5)]
+    found = analysed(tmp_path, stored=stored)
+    eager, best = found.groups[0].against
+    assert (eager.problems, best.problems) == (6, 5)
+    assert best.opponent == BEST
+    assert {p: share.count for p, share in best.fast.items()} == {"0": 4, "1": 2, "2": 0}
+    assert best.faster.count == 2
+    assert best.speedup.value == pytest.approx((1.5 * 1.5 * 1.0 * 0.5) ** 0.25, rel=1e-6)
+    assert any("1 of 6 verdicts have no baseline" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"problem_sha256": "an older text"},
+        {"dtype": "bfloat16"},
+        {"train_mode": True},
+        {"environment": ENVIRONMENT.model_copy(update={"device_name": "another CPU"})},
+        {"times": {Variant.EAGER: baseline(1, 1.0).times[Variant.EAGER]}},
+    ],
+)
+def test_a_stale_baseline_is_not_used(tmp_path, changes) -> None:
+    run = read_run(run_folder(tmp_path / "run", SIX))
+    folder = baselines(tmp_path / "timing", [baseline(1, 0.5, **changes)])
+    for view in folder.glob("*.json"):
+        view.unlink()
+    found, _ = analyze(run, Opponents.read([folder]), None, {})
+    assert [against.opponent for against in found.groups[0].against] == [EAGER]
+
+
+def test_another_torch_is_said(tmp_path) -> None:
+    stored = [baseline(1, 0.5, environment=ENVIRONMENT.model_copy(update={"torch": "1.0"}))]
+    assert any("baselines are of torch 1.0" in note for note in analysed(tmp_path, stored=stored).notes)
+
+
+def test_several_samples_count_as_one_drawn_at_random(tmp_path) -> None:
+    verdicts = [judged(1, 3.0, sample=0), judged(1, 0.5, sample=1), judged(1, sample=2), judged(2, sample=0)]
+    found = analysed(tmp_path, verdicts, k_values=(1, 2)).groups[0]
+    assert found.against[0].fast["0"].count == pytest.approx(2 / 3)
+    assert found.against[0].fast["1"].count == pytest.approx(1 / 3)
+    assert found.pass_at["1"].count == pytest.approx(2 / 3)
+    assert (found.pass_at["2"].count, found.pass_at["2"].of) == (1.0, 1), "problem 2 has one sample"
+
+
+def test_pass_at_k_counts_the_draws() -> None:
+    assert pass_at_k(5, 2, 2) == pytest.approx(1 - math.comb(3, 2) / math.comb(5, 2))
+    assert pass_at_k(5, 0, 3) == 0.0
+    assert pass_at_k(5, 3, 3) == 1.0
+
+
+def test_what_the_machine_failed_is_in_no_share_and_what_nobody_answered_is(tmp_path) -> None:
+    verdicts = [judged(1, 3.0), judged(2, status=Status.INFRA_ERROR), judged(3, status=Status.INVALID_PROBLEM)]
+    found = analysed(tmp_path, verdicts, suite=suite_of(1, 2, 3, 4)).groups[0]
+    assert found.problems == 2
+    assert found.left_out == ("level 1 problem 2", "level 1 problem 3")
+    assert found.unanswered == 1
+    assert found.against[0].fast["0"].value == 0.5
+    assert found.pass_at["1"].value == 0.5
+
+
+def test_a_right_sample_without_a_time_is_in_fast_0_alone(tmp_path) -> None:
+    found = analysed(tmp_path, [judged(1, status=Status.PASSED), judged(2, 3.0)]).groups[0].against[0]
+    assert {p: share.count for p, share in found.fast.items()} == {"0": 2, "1": 1, "2": 1}
+    assert found.untimed == 1
+
+
+def test_degenerate_problems_are_counted_apart_and_levels_too(tmp_path) -> None:
+    flags = (Flag(name="degenerate_problem", evidence="another input's answer passes"),)
+    verdicts = [judged(1, 3.0, flags=flags), judged(2), judged(1, 3.0, level=2)]
+    run = read_run(run_folder(tmp_path / "run", verdicts))
+    found, _ = analyze(run, Opponents(), None, flagged(run))
+    assert {group.name: group.against[0].fast["1"].value for group in found.groups} == {
+        "all": pytest.approx(2 / 3),
+        "level 1": 0.5,
+        "level 2": 1.0,
+        "without degenerate": 0.5,
+    }
+    assert found.degenerate == {"level 1 problem 1": "another input's answer passes"}
+
+
+# KernelBench's files
+
+
+def theirs(tmp_path, hardware: str = "a CPU") -> None:
+    run = tmp_path / "run"
+    run.mkdir(exist_ok=True)
+    (run / "level_1_problem_1_sample_0_kernel.py").touch()
+    shape = {"correctness_issue": "Output shape mismatch: Expected [1], got [2]", "hardware": "a CPU"}
+    entries = {
+        "1": [{"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}, "runtime": 0.5}],
+        "2": [{"sample_id": 0, "compiled": True, "correctness": False, "metadata": shape, "runtime": -1.0}],
+        "3": [{"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}, "runtime": -1.0}],
+    }
+    (run / RESULTS).write_text(json.dumps(entries))
+    folder = tmp_path / "timing"
+    folder.mkdir(exist_ok=True)
+    for variant, milliseconds in ((Variant.EAGER, 1.0), (Variant.COMPILE, 0.6)):
+        stats = {"mean": milliseconds, "hardware": hardware}
+        text = json.dumps({"level1": {f"{number}_Made_Up.py": stats for number in (1, 2, 3, 4)}})
+        (folder / FILES[variant]).write_text(text)
+
+
+def test_a_run_of_kernelbench_is_analysed_by_what_it_kept(tmp_path) -> None:
+    theirs(tmp_path)
+    opponents = Opponents.read([tmp_path / "timing"])
+    found, _ = analyze(read_run(tmp_path / "run"), opponents, None, {}, p_values=(0.0, 1.0, 1.5))
+    eager, best = found.groups[0].against
+    assert {p: share.count for p, share in eager.fast.items()} == {"0": 2, "1": 1, "1.5": 1}
+    assert {p: share.count for p, share in best.fast.items()} == {"0": 2, "1": 1, "1.5": 0}
+    assert eager.faster is None
+    assert eager.speedup.low is None
+    assert [ending.status for ending in found.groups[0].endings] == ["passed", "incorrect_shape"]
+    assert [score.fast_p["1.0"] for score in found.kernelbench] == [0.25, 0.25], "of the four in the baseline"
+    assert [score.untimed for score in found.kernelbench] == [1, 1]
+
+
+def test_a_baseline_of_another_device_is_refused(tmp_path) -> None:
+    theirs(tmp_path, hardware="another CPU")
+    with pytest.raises(UsageError, match="is of another CPU, the run of a CPU"):
+        analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
+
+
+def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
+    theirs(tmp_path)
+    run_folder(tmp_path / "run", [judged(4, 3.0)])
+    with Ledger(tmp_path / "run") as ledger:
+        ledger.take_over([Foreign(level=1, problem=2, sample=0, outcome={})])
+    found, _ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
+    assert found.groups[0].problems == 1
+    assert any("1 samples were judged by KernelBench alone" in note for note in found.notes)
+    assert found.kernelbench[0].correct_count == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "status"),
+    [
+        ({"compiled": True, "correctness": True}, Status.PASSED),
+        ({"compiled": False, "correctness": False, "metadata": {"compilation_error": "x"}}, Status.COMPILE_ERROR),
+        ({"compiled": True, "correctness": False, "metadata": {"runtime_error": "x"}}, Status.RUNTIME_ERROR),
+        ({"compiled": True, "correctness": False, "metadata": {"max_difference": ["1"]}}, Status.INCORRECT_VALUE),
+    ],
+)
+def test_their_endings_have_our_names(entry, status) -> None:
+    assert kernelbench_status(entry) == status.value
+
+
+def test_a_folder_that_is_no_run_is_said(tmp_path) -> None:
+    with pytest.raises(UsageError, match="expected the folder of a run"):
+        read_run(tmp_path)
+
+
+def test_the_record_survives_its_file(tmp_path) -> None:
+    found = analysed(tmp_path, stored=[baseline(1, 0.5)])
+    assert Analysis.model_validate_json(found.model_dump_json()) == found
+    assert SETTINGS.dtype

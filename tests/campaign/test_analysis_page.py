@@ -1,0 +1,170 @@
+"""The page and the pictures of a run: complete, self-contained, and deaf to what a solution writes into them."""
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_up_runs import baseline, baselines, judged, run_folder
+
+from kernelyard.campaign.opponents import Opponents
+from kernelyard.campaign.runs import analyze, flagged, read_run, sources_of
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence, Status, StressRecord
+from kernelyard.report.campaign import analysis_text
+from kernelyard.report.campaign_html import render
+from kernelyard.report.campaign_plots import save_pictures
+from kernelyard.report.console import table_console
+from kernelyard.report.distribution import curve, histogram
+
+HOSTILE = "</td></script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too' \u202e"
+
+
+class Page(HTMLParser):
+    """Tags, attributes, text and scripts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.words: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self.tags[-1:] == ["script"] else self.words).append(data.strip())
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def page(tmp_path: Path, verdicts, sources=None, stored=()) -> str:
+    folder = run_folder(tmp_path / "run", verdicts)
+    for name, text in (sources or {}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(text.encode())
+    run = read_run(folder)
+    opponents = Opponents.read([baselines(tmp_path / "timing", stored)] if stored else [])
+    analysis, answers = analyze(run, opponents, None, flagged(run))
+    return render(analysis, answers, run.judged, sources_of(run, answers), flagged(run))
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_every_text_of_a_stranger_is_escaped(tmp_path) -> None:
+    source = f"# {HOSTILE}"
+    strange = judged(
+        1, 3.0, solution=HOSTILE, solution_sha256=sha256(source), flags=(Flag(name=HOSTILE, evidence=HOSTILE),),
+        evidence=LaunchEvidence(kernels=(KernelRun(name=HOSTILE, count=1),), own=(HOSTILE,)),
+        stresses=(StressRecord(name=HOSTILE, outcome="skipped", reason=HOSTILE),),
+    )  # fmt: skip
+    strange = strange.model_copy(update={"problem_name": HOSTILE})
+    refused = judged(2, status=Status.REJECTED, message=HOSTILE)
+    found = Page(page(tmp_path, [strange, refused], {"level_1_problem_1_sample_0_kernel.py": source}))
+    assert found.tags.count("script") == 1
+    assert "img" not in found.tags
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+    # Problem, solution, flag and its evidence, kernel, own, stress and its reason, source; the other's message.
+    assert found.text.count("alert(1)") == 10
+    assert "\u202e" not in found.text
+    assert "\\u202e" in found.text
+
+
+def test_the_page_runs_one_script_and_asks_for_nothing(tmp_path) -> None:
+    text = page(tmp_path, [judged(1, 3.0)])
+    found = Page(text)
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+    assert "default-src 'none'" in text
+    assert not {name for name, _ in found.attributes} & {"src", "href", "srcset", "action"}
+    assert "url(" not in text
+    assert "@import" not in text
+    assert not re.search(r"fetch|XMLHttpRequest|innerHTML|eval\(", script)
+
+
+def test_a_source_is_shown_where_it_is_what_was_judged(tmp_path) -> None:
+    text = "class ModelNew:\n\tpass\n"
+    verdicts = [judged(number, solution_sha256=sha256(text)) for number in (1, 2, 3)]
+    shown = page(
+        tmp_path,
+        verdicts,
+        {
+            "level_1_problem_1_sample_0_kernel.py": text,
+            "level_1_problem_2_sample_0_kernel.py": "class Changed: pass",
+            "3_Made_Up/0.py": text,
+        },
+    )
+    assert shown.count("<pre>class ModelNew:\n    pass\n</pre>") == 2
+    assert "Changed" not in shown
+    assert shown.count("The source is not at hand as it was judged.") == 1
+
+
+def test_every_number_of_a_verdict_is_there(tmp_path) -> None:
+    stored = [baseline(1, 0.5), baseline(2, 0.5)]
+    verdicts = [judged(1, 3.0, flags=(Flag(name="degenerate_problem", evidence="zeros pass"),)), judged(2)]
+    text = Page(page(tmp_path, verdicts, stored=stored)).text
+    for shown in (
+        "device a CPU, dtype float32, mode eval, timer cuda_event, cache cold",
+        "all eager 2 problems 50.0 % (1.3-98.7) 50.0 % (1.3-98.7) 50.0 % (1.3-98.7)",
+        "without degenerate eager 1 problems 0.0 %",
+        "level 1 problem 1 1_Made_Up.py degenerate passed 3.00x (2.97-3.03) faster 1.50x",
+        "level 1 problem 2 2_Made_Up.py incorrect_value check - - - - - -",
+        "degenerate zeros pass",
+        "15 calls timed by cuda_event, cache cold; 8 paired rounds",
+    ):
+        assert shown in text, shown
+
+
+def test_what_a_click_sorts_by_is_a_number_or_empty(tmp_path) -> None:
+    attributes = Page(page(tmp_path, [judged(1, 3.0), judged(2, sample=1)])).attributes
+    assert [value for name, value in attributes if name == "data-eager"] == ["3", ""]
+    assert [value for name, value in attributes if name == "data-problem"] == ["1000001.000000", "1000002.000001"]
+    assert [value for name, value in attributes if name == "data-ending"] == ["passed", "incorrect_value"]
+
+
+def test_the_terminal_shows_the_same_numbers(tmp_path) -> None:
+    run = read_run(run_folder(tmp_path / "run", [judged(1, 3.0), judged(2)]))
+    analysis, _ = analyze(run, Opponents(), None, {})
+    console = table_console()
+    with console.capture() as captured:
+        console.print(analysis_text(analysis))
+    text = " ".join(captured.get().split())
+    assert "all: 2 eager" in text
+    assert "50.0 % (1.3-98.7)" in text
+    assert "incorrect_value check 1 50.0 % 1" in text
+
+
+def test_a_histogram_and_a_curve_hold_every_sample(tmp_path) -> None:
+    run = read_run(run_folder(tmp_path / "run", [judged(1, 1.0), judged(2, 100.0), judged(3, 0.001), judged(4)]))
+    _, answers = analyze(run, Opponents(), None, {})
+    bins = histogram(answers, "eager")
+    assert sum(sum(each.counts.values()) for each in bins) == 3
+    assert bins[0].low == -4
+    assert bins[0].counts == {"slower": 1}
+    assert bins[-1].counts == {"faster": 1}
+    assert next(each.counts for each in bins if each.low == 0) == {"tie": 1}
+    shares = {octave: found.count for octave, found in curve(answers, "eager")}
+    assert (shares[-2.0], shares[0.0], shares[6.0]) == (2, 1, 1), "strictly faster than p"
+
+
+def test_pictures_are_drawn_and_nothing_timed_is_said(tmp_path) -> None:
+    run = read_run(run_folder(tmp_path / "my run", [judged(1, 3.0), judged(2, 0.5)]))
+    analysis, answers = analyze(run, Opponents(), None, {})
+    paths = save_pictures(analysis, answers, tmp_path / "png")
+    assert [path.name for path in paths] == ["my-run_fast_p.png", "my-run_speedups.png"]
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths)
+    run = read_run(run_folder(tmp_path / "wrong", [judged(1)]))
+    analysis, answers = analyze(run, Opponents(), None, {})
+    assert "<svg" not in render(analysis, answers, run.judged, {}, {})
+    with pytest.raises(UsageError, match="no right sample with a time"):
+        save_pictures(analysis, answers, tmp_path / "png")

@@ -1,0 +1,34 @@
+"""`kernelyard analyze` on the command line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from made_up_runs import baseline, baselines, judged, run_folder
+
+
+def kernelyard(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernelyard.cli.main", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_run_is_printed_stored_and_drawn(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", [judged(1, 3.0), judged(2)])
+    timing = baselines(tmp_path / "timing", [baseline(1, 0.5), baseline(2, 0.5)])
+    page = tmp_path / "page.html"
+    done = kernelyard("analyze", run, "--baseline", timing, "--p", 1, "--p", 4, "--json", "--html", page)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert list(record["groups"][0]["against"][1]["fast"]) == ["1", "4"]
+    assert json.loads((run / "analysis.json").read_text()) == record
+    assert "fast_4" in page.read_text()
+
+
+def test_two_runs_are_compared_and_one_alone_is_needed(tmp_path: Path) -> None:
+    runs = [run_folder(tmp_path / name, [judged(1, speed), judged(2)]) for name, speed in (("a", 3.0), ("b", 2.0))]
+    done = kernelyard("analyze", "--compare", *runs, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["single"][0]["real"]
+    done = kernelyard("analyze")
+    assert (done.returncode, done.stderr) == (2, "kernelyard: expected the folder of a run, or --compare RUN_A RUN_B\n")

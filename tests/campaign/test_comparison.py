@@ -1,0 +1,106 @@
+"""Two runs beside each other: what differs, what may be chance, and what must not be compared at all."""
+
+import random
+
+import pytest
+from made_up_runs import ENVIRONMENT, judged, run_folder
+
+from kernelyard.campaign.comparison import Comparison, compare
+from kernelyard.campaign.opponents import Opponents
+from kernelyard.campaign.runs import answers_of, read_run, side_of
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Status
+
+
+def compared(tmp_path, a, b, p_values=(0.0, 1.0)) -> Comparison:
+    sides = []
+    for name, verdicts in (("a", a), ("b", b)):
+        run = read_run(run_folder(tmp_path / name, verdicts))
+        sides.append(side_of(run, answers_of(run, Opponents(), None)))
+    return compare(*sides, p_values)
+
+
+def test_a_run_beside_itself_differs_in_nothing(tmp_path) -> None:
+    verdicts = [judged(problem, 1 + problem / 10) for problem in range(1, 11)]
+    found = compared(tmp_path, verdicts, verdicts)
+    assert found.problems == 10
+    assert not any(each.real for each in (*found.summary, *found.single))
+    assert {each.chance for each in (*found.summary, *found.single)} == {1.0}
+
+
+def test_shares_are_told_apart_by_the_problems_that_differ(tmp_path) -> None:
+    """Twelve that only a solves: McNemar's exact chance is 2 / 4096. Three could be chance."""
+    a = [judged(problem, 1.5) for problem in range(1, 31)]
+    b = [judged(problem, 1.5 if problem > 12 else None) for problem in range(1, 31)]
+    correct = compared(tmp_path / "twelve", a, b).summary[0]
+    assert correct.what == "fast_0"
+    assert (correct.only_a, correct.only_b) == (12, 0)
+    assert correct.chance == pytest.approx(3 * 2 / 4096), "one of three questions"
+    assert correct.real
+    b = [judged(problem, 1.5 if problem > 3 else None) for problem in range(1, 31)]
+    assert not compared(tmp_path / "three", a, b).summary[0].real
+
+
+def test_speedups_are_paired_by_problem(tmp_path) -> None:
+    """Problems differ by 100x and the runs by 10 %: unpaired, nothing would show."""
+    draw = random.Random(0)
+    speeds = [10 ** draw.uniform(-1, 1) for _ in range(30)]
+    a = [judged(number, 1.1 * speed * draw.uniform(0.99, 1.01)) for number, speed in enumerate(speeds, 1)]
+    b = [judged(number, speed) for number, speed in enumerate(speeds, 1)]
+    speed = compared(tmp_path, a, b).summary[-1]
+    assert speed.ratio == pytest.approx(1.1, rel=0.01)
+    assert speed.low > 1.08
+    assert speed.real
+
+
+def test_single_problems_need_more_than_noise_and_more_than_the_margin(tmp_path) -> None:
+    a = [judged(1, 1.2), judged(2, 1.01, half=0.001), judged(3, 1.2, half=0.3)]
+    b = [judged(1, 1.0), judged(2, 1.0, half=0.001), judged(3, 1.0, half=0.3)]
+    found = compared(tmp_path, a, b).single
+    assert [each.real for each in found] == [True, False, False]
+    assert found[1].chance < 0.05, "sure, and within the margin"
+
+
+def test_many_questions_make_chance_findings_rarer(tmp_path) -> None:
+    """One problem of 200 that looks different at 1 % alone is no news."""
+    half = 0.03
+    b = [judged(problem, 1.0, half=half) for problem in range(1, 201)]
+    a = [judged(1, 1.07, half=half), *b[1:]]
+    assert compared(tmp_path / "one", a[:1], b[:1]).single[0].real
+    assert not any(each.real for each in compared(tmp_path / "many", a, b).single)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "bfloat16"},
+        {"train_mode": True},
+        {"environment": ENVIRONMENT.model_copy(update={"device_name": "another CPU"})},
+    ],
+)
+def test_unlike_settings_are_refused(tmp_path, changes) -> None:
+    with pytest.raises(UsageError, match="cannot be compared"):
+        compared(tmp_path, [judged(1, 2.0)], [judged(1, 2.0, **changes)])
+
+
+def test_unlike_versions_are_said_and_other_texts_left_out(tmp_path) -> None:
+    newer = ENVIRONMENT.model_copy(update={"torch": "3"})
+    a = [judged(1, 2.0), judged(2, 2.0), judged(3, 2.0), judged(4, 2.0)]
+    b = [
+        judged(1, 2.0, environment=newer),
+        judged(2, 2.0, problem_sha256="another"),
+        judged(3, status=Status.INFRA_ERROR),
+    ]
+    found = compared(tmp_path, a, b)
+    assert found.problems == 1
+    assert list(found.left_out.values()) == [
+        "the problem's text differs",
+        f"no verdict in {found.b}",
+        f"not in {found.b}",
+    ]
+    assert found.notes == ("torch differs: 2 and 2 and 3",)
+
+
+def test_nothing_in_common_is_said(tmp_path) -> None:
+    with pytest.raises(UsageError, match="no problem in common"):
+        compared(tmp_path, [judged(1, 2.0)], [judged(2, 2.0)])
