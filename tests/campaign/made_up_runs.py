@@ -67,8 +67,8 @@ def judged(
         ratio = Ratio(speedup, speedup * math.exp(-half), speedup * math.exp(half))
         fields |= {
             "baseline": timing(1.0), "time": timing(1.0 / speedup), "speedup": ratio.mean, "speedup_low": ratio.low,
-            "speedup_high": ratio.high, "rounds": 8, "noise": 0.004, "decision": decide(ratio, 0.004), "floor": FLOOR,
-            "percent_of_floor": 10.0 * speedup,
+            "speedup_high": ratio.high, "rounds": 8, "noise": 0.004,
+            "decision": decide(ratio, 0.004, confirmed=True), "floor": FLOOR, "percent_of_floor": 10.0 * speedup,
         }  # fmt: skip
     return Judged(
         level=level, problem=number, sample=sample, problem_name=name_of(number),

@@ -111,7 +111,8 @@ def _against_best(verdict: Verdict, baseline: Baseline) -> Gain:
     over = baseline.gain(best)
     ratio = product(ours, Ratio(1 / over.mean, 1 / over.high, 1 / over.low))
     known = verdict.speedup_low is not None and verdict.noise is not None
-    decision = decide(ratio, verdict.noise or 0.0) if known else None
+    # The judge's own clock saw the gain over eager; what eager loses to the variant was timed in a trusted process.
+    decision = decide(ratio, verdict.noise or 0.0, confirmed=verdict.confirmed is not False) if known else None
     return Gain(ratio.mean, ratio.low if known else None, ratio.high if known else None, decision)
 
 
