@@ -177,10 +177,11 @@ def test_what_is_said_of_outcomes() -> None:
         _outcome("a|cheat", success="it passed", open="nobody looks"),
         _outcome("closed", open="nobody looked"),
         _outcome("victim", kind="honest", success="rejected"),
+        _outcome("doubtful", kind="clock", status="passed", decision="inconclusive"),
     ]
     lines = successes(outcomes)
     assert lines[0] == "a|cheat succeeds: it passed" and "known: nobody looks" in lines[1]
     assert "closed no longer succeeds" in lines[2] and lines[3].startswith("victim was wronged")
     text = markdown(outcomes, describe(resolve_device("cpu")), "native")
     assert "| replay | 3 | 2 | 1 | 1 |" in text and "| honest | 1 | 0 | 1 | 0 |" in text
-    assert "`a\\|cheat`" in text
+    assert "`a\\|cheat`" in text and "| w | passed, inconclusive |" in text

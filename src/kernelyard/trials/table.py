@@ -48,8 +48,7 @@ def markdown(outcomes: Sequence[Outcome], environment: Environment, sandbox: str
         parts.append("None succeeds, and no honest solution is refused.")
     ordered = sorted(outcomes, key=_place)
     entries = [
-        (outcome.kind, outcome.catalogue, _code(outcome.name), outcome.what, outcome.status or "none")
-        for outcome in ordered
+        (outcome.kind, outcome.catalogue, _code(outcome.name), outcome.what, _said(outcome)) for outcome in ordered
     ]
     parts.append(_table(("class", "cheat", "sample", "what it does", "verdict"), entries))
     return "\n\n".join(parts)
@@ -71,6 +70,12 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def _said(outcome: Outcome) -> str:
+    """The status; where a cheat passed, also what was made of its time."""
+    decided = f", {outcome.decision}" if outcome.hostile and outcome.decision else ""
+    return (outcome.status or "none") + decided
 
 
 def _code(name: str) -> str:

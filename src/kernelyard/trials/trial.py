@@ -57,6 +57,7 @@ class Outcome(Record):
     message: str
     seconds: float
     speedup: float | None = None
+    decision: str | None = None
     success: str = ""
     """How the judge was fooled, or what an honest solution suffered; empty where all is well."""
     open: str = ""
@@ -128,6 +129,7 @@ def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
         message=verdict.message.partition("\n")[0] if verdict else "",
         seconds=time.monotonic() - begin,
         speedup=verdict.speedup if verdict else None,
+        decision=verdict.decision.value if verdict and verdict.decision else None,
         success=success,
         open=sample.open or (sample.sometimes if success else ""),
     )
