@@ -88,7 +88,7 @@ def test_the_run_worker_gets_what_was_built(cache: Path) -> None:
 def test_the_second_time_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     solution = source(FAKE.format(content="first"))
     built = build(solution)
-    monkeypatch.setattr(Worker, "start", lambda post: pytest.fail("a worker was started"))
+    monkeypatch.setattr(Worker, "start", lambda *_, **__: pytest.fail("a worker was started"))
     assert build(solution) == built
 
 
@@ -114,7 +114,7 @@ def test_a_damaged_entry_is_built_anew(cache: Path, damage: str) -> None:
 
 
 def test_no_worker_for_a_source_that_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Worker, "start", lambda post: pytest.fail("a worker was started"))
+    monkeypatch.setattr(Worker, "start", lambda *_, **__: pytest.fail("a worker was started"))
     assert build(source("class ModelNew: pass")) is None
     solution = source(FAKE.format(content="first"))
     assert compiled(solution, replace(POST, kind=SandboxKind.NATIVE), CPU, DEADLINES, lambda _: None) is None

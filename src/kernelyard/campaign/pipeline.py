@@ -20,6 +20,7 @@ from kernelyard.campaign.work import LOOK_SECONDS, Problem, Task, Work
 from kernelyard.core.environment import Environment
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge.compiling import Build, build, builds
+from kernelyard.judge.headers import WORTH_BUILDS, precompile
 from kernelyard.sandbox.pool import Post
 from kernelyard.suites.suite import Entry, Suite
 
@@ -46,7 +47,7 @@ class Pipeline:
     ) -> None:
         self._ledger, self._suite, self._terms, self._environment = ledger, suite, terms, environment
         self._on_judged, self._on_elsewhere, self._on_look = on_judged, on_elsewhere, on_look
-        self._jobs = jobs
+        self._jobs, self._candidates = jobs, candidates
         self._attempts: Counter[Key] = Counter()
         self.work = Work(ledger, candidates, self._has_build, room=2 * jobs)
         self.slots = [Slot(device, terms) for device in devices]
@@ -60,6 +61,9 @@ class Pipeline:
         judges = [threading.Thread(target=self._guarded(self._judge, slot), daemon=True) for slot in self.slots]
         for thread in (*builders, *judges):
             thread.start()
+        if sum(map(self._has_build, self._candidates)) >= WORTH_BUILDS:
+            # The first builds do not wait for them.
+            threading.Thread(target=precompile, args=(self.work.over,), daemon=True).start()
         renewed = time.monotonic()
         try:
             while not self.work.over():

@@ -19,6 +19,7 @@ import torch
 from kernelyard.core.folders import cache_folder
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Phase, Status
+from kernelyard.judge.headers import precompiled
 from kernelyard.sandbox import tree
 from kernelyard.sandbox.launch import SandboxError, SandboxKind
 from kernelyard.sandbox.pool import Post, Worker
@@ -73,7 +74,7 @@ def compiled(
         return kept
     on_phase("compiling")
     try:
-        with Session(Worker.start(replace(post, device="cpu")), device, deadlines) as session:
+        with Session(_worker(post), device, deadlines) as session:
             session.await_start(device_memory=False)
             built = session.build(solution.path.name, solution.text)
             if built:
@@ -87,6 +88,17 @@ def compiled(
     if built:
         _write(entry, built)
     return built or None
+
+
+def _worker(post: Post) -> Worker:
+    """Without the device; its compilers give way to what is timed beside them."""
+    headers = precompiled()
+    return Worker.start(
+        replace(post, device="cpu"),
+        ("nice",) if shutil.which("nice") else (),
+        readable=(headers,) if headers else (),
+        environment={"CPATH": str(headers)} if headers else {},
+    )
 
 
 def key(solution: Source, device: torch.device) -> str:
