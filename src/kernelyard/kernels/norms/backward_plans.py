@@ -37,8 +37,8 @@ class RowsPlan:
     """CTAs of a multiprocessor that registers and shared memory leave room for."""
     chunks: int = 1
     packed: bool = True
-    lean: bool = False
     kept: bool = False
+    total_ahead: bool = False
 
     @property
     def ahead(self) -> bool:
@@ -58,9 +58,9 @@ class RowsPlan:
             ("CHUNKS", self.chunks),
             ("HELD", int(self.held)),
             ("PACKED", int(self.packed)),
-            ("LEAN", int(self.lean)),
             ("KEPT", int(self.kept)),
             ("AHEAD", int(self.ahead)),
+            ("TOTAL_AHEAD", int(self.total_ahead)),
             ("RESIDENT", self.resident),
         )
 
@@ -81,8 +81,7 @@ class RowsPlan:
     def shared_bytes(self, streams: Streams) -> int:
         """Of a CTA: the weights that are not in registers, and the rings of its teams, through which their sums of
         dweight meet in the end."""
-        staged = 2 if streams.total and not self.lean else 1
-        slot = (self.room(streams.dy) + self.room(streams.x) * staged) * (1 if self.packed else self.rows)
+        slot = (self.room(streams.dy) + self.room(streams.x)) * (1 if self.packed else self.rows)
         rings = max(self.teams * self.stages * slot, self.teams * self.share * 4)
         return rings + (0 if self.kept else _multiple(self.share * streams.weight, VECTOR))
 
@@ -155,20 +154,25 @@ def rows(
     resident: int = 1,
     chunks: int = 1,
     packed: bool = True,
-    lean: bool = False,
+    total_ahead: bool = False,
 ) -> RowsPlan | None:
     """The plan with the stages that shared memory holds, or None if it does not hold a row."""
     share = _multiple(-(-length // cluster), 2 * VECTOR) if cluster > 1 else length
     items = _multiple(-(-share // (threads * vec)), chunks)
-    # Weights in registers gain 1 % at N = 1024, 0.3 at 16384 and up to 3 at 65536 (bf16); 32 columns a thread spill.
-    kept = vec * streams.weight == VECTOR and items * vec <= 16
-    plan = RowsPlan(vec, threads, teams, items, cluster, share, stages, held, resident, chunks, packed, lean, kept)
+    # Weights in registers gain 1 % at N = 1024, 0.3 at 16384 and up to 3 at 65536 (bf16). More than 64 bytes spill:
+    # bf16 at 262144 96.5 % beside a total, from shared memory 94.7, but fp32 81 for 95.
+    kept = vec * streams.weight == VECTOR and items * VECTOR <= 64
+    plan = RowsPlan(
+        vec, threads, teams, items, cluster, share, stages, held, resident, chunks, packed, kept, total_ahead
+    )
     return plan.deepest(streams)
 
 
 _CHUNKS_OF_16_BITS = {2: (2, 4), 4: (2, 6), 8: (2, 8), 16: (1, 4)}
 """By cluster: chunks and most stages. Layer norm at 16k 94 % (2 and 6: 92.5), 32k 92.5 (1 and 4: 87), 64k 91 (2 and 4:
 88), 128k 85 (2 and 4: 75)."""
+_CHUNKS_BESIDE_A_TOTAL = (2, 6)
+"""The same where a total goes straight to registers: 96 to 97 % from 16k to 128k, with (1, 4) 92 at 128k."""
 
 
 @cache
@@ -178,10 +182,22 @@ def pipeline(length: int, vec: int, streams: Streams, packed: bool) -> RowsPlan 
     One CTA of 512 threads to a multiprocessor, 16 columns to a thread: with fewer, larger CTAs less is left to add up
     (N = 1024 in bf16: 132 CTAs 94 %, 525 CTAs 92). Two stages suffice for whole rows; a third cost up to 0.9 %.
     """
+    total = streams.total > 0
     if length <= 8192:
         threads = power_above(-(-length // 16))
         teams = 512 // max(32, threads)
-        whole = rows(length, vec, streams, threads=threads, teams=teams, stages=2, packed=packed or threads >= 32)
+        whole = rows(
+            length,
+            vec,
+            streams,
+            threads=threads,
+            teams=teams,
+            # fp32 at 8k beside a total: 97.9 %, with two stages 97.0.
+            stages=3 if total else 2,
+            packed=packed or threads >= 32,
+            # 97.4 % for 97.1 at 4k; in fp32 97.3 for 98.2 at 2k.
+            total_ahead=streams.total == 2,
+        )
         if whole and whole.stages > 1:
             return whole
     if length > 32 * 512 * LARGEST_CLUSTER:
@@ -192,17 +208,22 @@ def pipeline(length: int, vec: int, streams: Streams, packed: bool) -> RowsPlan 
         # 88 to 91 %; whole rows to a slot 85 in bf16, and in fp32 no two of them fit.
         chunks, stages = min(8, columns // vec), 12
     elif max(streams.x, streams.dy) == 2:
-        chunks, stages = _CHUNKS_OF_16_BITS[cluster]
+        chunks, stages = _CHUNKS_BESIDE_A_TOTAL if total else _CHUNKS_OF_16_BITS[cluster]
     else:
-        # 91 to 94 %; with half rows 90 to 94.
+        # 91 to 94 %, beside a total 95 to 98; with half rows 90 to 94.
         chunks, stages = 4, 8
-    for lean in (False, True):
-        spread = rows(
-            length, vec, streams, threads=512, cluster=cluster, held=False, chunks=chunks, stages=stages, lean=lean
-        )
-        if spread and spread.stages > chunks:
-            break
-    return spread
+    return rows(
+        length,
+        vec,
+        streams,
+        threads=512,
+        cluster=cluster,
+        held=False,
+        chunks=chunks,
+        stages=stages,
+        # fp32 at 262144: 95.0 and 95.4 % for 94.5; bf16 95.2 for 96.5.
+        total_ahead=columns == 32 and streams.total == 4,
+    )
 
 
 @cache
