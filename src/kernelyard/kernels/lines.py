@@ -59,6 +59,8 @@ class Family:
         else:
             fit = plans.fit(size, view.length, view.pitch, aligned)
             plan = plans.rows(self.limits, device, size, view.length, fit)
+            if self.limits.unbounded and isinstance(plan, plans.StagedPlan):
+                macros = (*macros, ("FILLED", int(plan.filled(view.length))))
         launchers = [self._launcher(plan, kernel, view.data.dtype, device, macros) for kernel in plan.kernels]
         if isinstance(plan, plans.RowPlan):
             grid = plan.grid(view.outer)

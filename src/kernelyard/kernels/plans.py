@@ -47,6 +47,8 @@ class Limits:
     them at once: 90 % at 65536 elements of 16 bits and 80 % at 262144, where shared memory reaches 99."""
     line: int = 256
     """Most bytes side by side in a CTA along columns."""
+    unbounded: bool = False
+    """Whether rows in shared memory that fill all threads are worked on without a look at where they end."""
     chip_full: tuple[int, int] = (512, 4)
     """Threads, and tiles in registers, of a CTA whose share of a row over the chip fills more than half of its ring."""
 
@@ -105,6 +107,10 @@ class StagedPlan(RowPlan):
     @property
     def macros(self) -> Defines:
         return (*super().macros, ("ONE_IN_REGISTERS", int(self.one_in_registers)))
+
+    def filled(self, length: int) -> bool:
+        """Whether all vectors of all threads are a row's."""
+        return not self.fit.shifted and length == self.fit.vec * self.items * self.threads * self.cluster
 
     def shared_bytes(self, limits: Limits) -> int:
         staged = limits.inputs - 1 if self.one_in_registers else limits.inputs

@@ -199,7 +199,7 @@ template <typename Work> struct Walk {
   struct Keep {
     Walk& walk;
     template <int AT> __device__ __forceinline__ void step() {
-      walk.r_parameters[AT].keep(walk.work, walk.chip.span(walk.work.from(0), AT));
+      walk.r_parameters[AT].template keep<AT>(walk.work, walk.chip.span(walk.work.from(0), AT));
     }
   };
   struct Fill {
@@ -236,7 +236,7 @@ template <typename Work> struct Walk {
     // By the cursor, though AT says as much: the addresses of all tiles at once would take registers.
     const Span span = chip.span(work.from(written.row), written.tile);
     Parameters parameters = r_parameters[KEPT ? AT % TILES : 0];
-    parameters.fetch(work, span);
+    parameters.template fetch<KEPT ? AT % TILES : 0>(work, span);
     take();
     if (written.tile == 0) work.know(written.row, chip.total(written.row));
     if (!TAIL) r_tail[0].hold(asked.held());

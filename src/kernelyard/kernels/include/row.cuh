@@ -15,6 +15,12 @@ constexpr int LANES = THREADS < WARP ? THREADS : WARP;
 constexpr int WARPS = THREADS / LANES;
 constexpr int PARTS = WARPS * CLUSTER;
 
+// Whether all vectors of all threads are a row's, so that none is looked at: a third fewer instructions, for which a layer
+// norm of 16 bits waits (262144 elements: 97.2 % for 92.7).
+#ifndef FILLED
+#define FILLED 0
+#endif
+
 // Where a thread's vectors of a row of n elements lie: first(i) is the index of vector i's first element.
 struct Span {
   Offset start, n;
@@ -27,8 +33,8 @@ struct Span {
   __device__ Offset first(int i) const { return start + Offset(i) * stride; }
   // Where vector i's first element lies in a row: one address and a constant, where stride is one.
   template <typename T> __device__ T* at(T* row, int i) const { return row + start + Index(i) * stride; }
-  __device__ bool touches(int i) const { return SHIFTED ? first(i) > -VEC && first(i) < n : first(i) < n; }
-  __device__ bool covers(int i) const { return SHIFTED ? first(i) >= 0 && first(i) + VEC <= n : first(i) < n; }
+  __device__ bool touches(int i) const { return FILLED || (SHIFTED ? first(i) > -VEC && first(i) < n : first(i) < n); }
+  __device__ bool covers(int i) const { return FILLED || (SHIFTED ? first(i) >= 0 && first(i) + VEC <= n : first(i) < n); }
   __device__ bool holds(int i, int j) const { return first(i) + j >= 0 && first(i) + j < n; }
   // How many of vector i's elements are the row's.
   __device__ int count(int i) const {

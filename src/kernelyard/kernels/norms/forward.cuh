@@ -57,7 +57,8 @@ struct Affine {
   float offset;
 
   __device__ float apply(float hat, float w, float b) const {
-    if (HAS_WEIGHT) hat *= offset + w;
+    // Only an RMS norm has an offset.
+    if (HAS_WEIGHT) hat *= CENTRED ? w : offset + w;
     return HAS_BIAS ? hat + b : hat;
   }
 };

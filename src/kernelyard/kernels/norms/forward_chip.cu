@@ -12,6 +12,8 @@ constexpr bool KEPT_WEIGHT = ALIKE && PLANE <= ROOM, KEPT_BIAS = ALIKE && HAS_BI
 #else
 constexpr bool KEPT_WEIGHT = false, KEPT_BIAS = false;
 #endif
+// Tiles of b that are kept: beside the weights of the longest rows there is room for one.
+constexpr int KEPT_BIASES = KEPT_BIAS ? TILES : KEPT_WEIGHT && HAS_BIAS && THREADS == 256 && TAIL == 0;
 // Whether L2 should rather keep parameters than x.
 constexpr bool FROM_L2 = ALIKE && (!KEPT_WEIGHT || (HAS_BIAS && !KEPT_BIAS));
 
@@ -59,15 +61,16 @@ struct Forward {
         asm volatile("" : "+r"(word.x), "+r"(word.y), "+r"(word.z), "+r"(word.w));
       }
     }
-    __device__ __forceinline__ void keep(const Forward& work, const Span& span) {
-      read<KEPT_WEIGHT, KEPT_BIAS>(work, span);
+    template <int AT> static constexpr bool BIAS = AT < KEPT_BIASES;
+    template <int AT> __device__ __forceinline__ void keep(const Forward& work, const Span& span) {
+      read<KEPT_WEIGHT, BIAS<AT>>(work, span);
     }
-    __device__ __forceinline__ void fetch(const Forward& work, const Span& span) {
-      read<ALIKE && !KEPT_WEIGHT, ALIKE && HAS_BIAS && !KEPT_BIAS>(work, span);
+    template <int AT> __device__ __forceinline__ void fetch(const Forward& work, const Span& span) {
+      read<ALIKE && !KEPT_WEIGHT, ALIKE && HAS_BIAS && !BIAS<AT>>(work, span);
 #pragma unroll
       for (int i = 0; i < ITEMS; ++i) {
         if (KEPT_WEIGHT) stay_narrow(w[i]);
-        if (KEPT_BIAS) stay_narrow(b[i]);
+        if (BIAS<AT>) stay_narrow(b[i]);
       }
     }
   };

@@ -56,7 +56,8 @@ template <int DEEP> struct Parameters : Ahead<Weight, DEEP> {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Four registers fewer leave room for three CTAs of 512 threads: fp32 at 262144 95.4 %, for two 92.7.
+extern "C" __global__ void __launch_bounds__(THREADS, FILLED && THREADS == 512 ? 3 : 0)
 staged_forward(const Scalar* gx, const Scalar* gr, const Weight* gw, const Weight* gb, Out* gy, Scalar* gt,
                float* g_mean, float* g_rstd, Index rows, Index length, Index pitch, Index eps, Index offset) {
   const Place at;

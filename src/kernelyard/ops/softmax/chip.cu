@@ -5,8 +5,8 @@
 
 struct NoParameters {
   static constexpr bool KEPT = false;
-  template <typename Work> __device__ __forceinline__ void keep(const Work&, const Span&) {}
-  template <typename Work> __device__ __forceinline__ void fetch(const Work&, const Span&) {}
+  template <int AT, typename Work> __device__ __forceinline__ void keep(const Work&, const Span&) {}
+  template <int AT, typename Work> __device__ __forceinline__ void fetch(const Work&, const Span&) {}
 };
 
 // A thread's vectors of a tile of COUNT tensors.
