@@ -1,0 +1,192 @@
+"""Candidates an hour: KernelBench's own `eval_from_generations.py` and `kernelyard run`, on the same sixty.
+
+    python benchmarks/throughput.py CHECKOUT OUT [--problems 19-28] [--ways ours-cold,best-cold,...]
+
+CHECKOUT is KernelBench's (423217d was used), OUT a folder for logs, results and `throughput.json`, to which every way
+is added as it ends: they may be taken one at a time, with the same OUT. The ways:
+
+- `ours-cold`, `ours-warm`: `kernelyard run`, with empty caches and with what the run before built;
+- `best-cold`, `best-warm`: theirs with build_cache, all CPU workers and a deadline of 60 s as ours; CUDA and Triton
+  solutions are two runs there, whose times are added;
+- `defaults`: theirs as it comes, where each candidate is built when its turn comes. An hour and more for all sixty:
+  `--problems 19-19` tells as much.
+
+Beside torch and Triton, KernelBench needs the wheels pydra-config, dill, PyYAML, tqdm and requests (with certifi,
+charset-normalizer, idna, urllib3). Its clients of language models and of Modal (modal, litellm, openai, dotenv) have no
+part in a local evaluation: empty modules stand in for those that are not installed, which can only make it faster.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import throughput_candidates as candidates
+
+from kernelyard.campaign.kernelbench_files import RESULTS, read
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = "scripts/eval_from_generations.py"
+WAYS = ("ours-cold", "ours-warm", "best-cold", "best-warm", "defaults")
+SAMPLES = {"cuda": 4, "triton": 2}
+UNUSED = ("modal", "litellm", "openai", "dotenv")
+# Whatever is asked of it, and whatever it decorates, is it again.
+STAND_IN = """
+import sys
+class _Nothing:
+    def __getattr__(self, name): return self
+    def __call__(self, *a, **k): return self
+    def __iter__(self): return iter(())
+_nothing = _Nothing()
+def __getattr__(name):
+    if name.startswith("__"): raise AttributeError(name)
+    return _nothing
+"""
+
+
+def timed(command: list[str], log: Path, environment: dict[str, str], cwd: Path) -> float:
+    """Seconds; what it said is in `log`. Its exit code is there too: a run that fails has no better number."""
+    begin = time.monotonic()
+    with log.open("w") as file:
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=cwd)
+        file.write(f"\nexit code {done.returncode}\n")
+    return time.monotonic() - begin
+
+
+def ours(out: Path, checkout: Path, problems: range, *, warm: bool) -> dict[str, Any]:
+    run = out / "ours"
+    for name in (
+        RESULTS,
+        "pass_at_k_results.json",
+        "kernelyard.sqlite",
+        "kernelyard.sqlite-wal",
+        "kernelyard.sqlite-shm",
+    ):
+        (run / name).unlink(missing_ok=True)
+    cache = out / "our_cache"
+    if not warm:
+        shutil.rmtree(cache, ignore_errors=True)
+    command = [sys.executable, "-m", "kernelyard", "run", str(run), "--source", str(checkout), "--level", "1"]
+    command += ["--ids", f"{problems[0]}-{problems[-1]}", "--timeout", "compile=300,load=300,check=60,time=60"]
+    environment = {**os.environ, "KERNELYARD_CACHE": str(cache)}
+    way = "ours-warm" if warm else "ours-cold"
+    seconds = timed(command, out / f"{way}.log", environment, ROOT)
+    shutil.copy(run / "kernelyard.sqlite", out / f"{way}.sqlite")
+    results = read(run / RESULTS) if (run / RESULTS).exists() else {}
+    return {"seconds": seconds, "verdicts": _ours_told(results)}
+
+
+def theirs(out: Path, checkout: Path, problems: range, way: str) -> dict[str, Any]:
+    """The two kinds one after the other."""
+    stand_ins = out / "stand_ins"
+    stand_ins.mkdir(exist_ok=True)
+    for name in UNUSED:
+        if importlib.util.find_spec(name) is None:
+            (stand_ins / f"{name}.py").write_text(STAND_IN)
+    paths = [str(checkout / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep), str(stand_ins)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    cache = out / "their_cache"
+    if way != "best-warm":
+        shutil.rmtree(cache, ignore_errors=True)
+    seconds, told = 0.0, {}
+    for kind, samples in SAMPLES.items():
+        (out / kind / RESULTS).unlink(missing_ok=True)
+        options = {
+            "run_name": kind,
+            "runs_dir": out,
+            "kernel_eval_build_dir": cache,
+            "dataset_src": "local",
+            "level": 1,
+            "subset": f"[{problems[0]},{problems[-1]}]",
+            "num_samples_per_problem": samples,
+            "backend": kind,
+            "gpu_arch": '["Hopper"]',
+        }
+        if way != "defaults":
+            options |= {"timeout": 60, "build_cache": kind == "cuda", "num_cpu_workers": os.cpu_count()}
+        command = [sys.executable, SCRIPT, *(f"{name}={value}" for name, value in options.items())]
+        seconds += timed(command, out / f"{way}-{kind}.log", environment, checkout)
+        file = out / kind / RESULTS
+        if file.exists():
+            shutil.copy(file, out / f"{way}-{kind}.json")
+            told |= _theirs_told(read(file), kind)
+    return {"seconds": seconds, "verdicts": told}
+
+
+def _ours_told(results: dict[int, list[dict[str, Any]]]) -> dict[str, str]:
+    told = {}
+    for problem, entries in results.items():
+        for each in entries:
+            decision = each["metadata"].get("decision")
+            said = each["metadata"]["status"] + (f", {each['metadata']['speedup']:.2f}x {decision}" if decision else "")
+            told[f"{problem}/{each['sample_id']}"] = said
+    return told
+
+
+def _theirs_told(results: dict[int, list[dict[str, Any]]], kind: str) -> dict[str, str]:
+    told = {}
+    for problem, entries in results.items():
+        for each in entries:
+            sample = each["sample_id"] + (SAMPLES["cuda"] if kind == "triton" else 0)
+            said = "correct" if each["correctness"] else "incorrect" if each["compiled"] else "not compiled"
+            told[f"{problem}/{sample}"] = f"{said}, {each['runtime']:.3g} ms" if each["correctness"] else said
+    return told
+
+
+def report(found: dict[str, Any], count: int) -> str:
+    lines = [f"{'way':<10}  {'seconds':>8}  {'judged':>6}  {'an hour':>7}"]
+    for way, one in found.items():
+        judged = len(one["verdicts"])
+        lines.append(f"{way:<10}  {one['seconds']:8.0f}  {judged:3}/{count:<2}  {3600 * judged / one['seconds']:7.0f}")
+    first = next((found[way] for way in ("ours-cold", "ours-warm") if way in found), None)
+    second = next((found[way] for way in ("best-cold", "best-warm", "defaults") if way in found), None)
+    if first and second:
+        lines += ["", "verdicts that differ (ours / theirs):"]
+        for name in sorted(
+            {*first["verdicts"], *second["verdicts"]}, key=lambda name: [int(n) for n in name.split("/")]
+        ):
+            mine, other = first["verdicts"].get(name, "none"), second["verdicts"].get(name, "none")
+            if mine.startswith("passed") != other.startswith("correct"):
+                fault = (
+                    list(candidates.FAULTS)[int(name.split("/")[0]) - candidates.FIRST] if name.endswith("/3") else ""
+                )
+                lines.append(f"  {name:<6} {mine} / {other}{f'   ({fault})' if fault else ''}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--problems", default=f"{candidates.FIRST}-{candidates.LAST}", help="of 19-28, a range")
+    parser.add_argument("--ways", default=",".join(WAYS))
+    given = parser.parse_args()
+    checkout, out = given.checkout.resolve(), given.out.resolve()
+    first, _, last = given.problems.partition("-")
+    problems = range(int(first), int(last or first) + 1)
+    if not candidates.FIRST <= problems[0] <= problems[-1] <= candidates.LAST or not (checkout / SCRIPT).exists():
+        parser.error(f"expected a checkout with {SCRIPT}, and problems of {candidates.FIRST}-{candidates.LAST}")
+    if not out.exists():
+        candidates.write(out / "cuda", out / "triton", out / "ours", problems)
+    count = len(list((out / "ours").glob("level_*_kernel.py")))
+    record = out / "throughput.json"
+    found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
+    for way in given.ways.split(","):
+        if way not in WAYS:
+            parser.error(f"unknown way {way!r}; expected one of {', '.join(WAYS)}")
+        if way.startswith("ours"):
+            found[way] = ours(out, checkout, problems, warm=way.endswith("warm"))
+        else:
+            found[way] = theirs(out, checkout, problems, way)
+        record.write_text(json.dumps(found, indent=1))
+        print(report(found, count), flush=True)
+
+
+if __name__ == "__main__":
+    main()
