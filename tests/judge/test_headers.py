@@ -1,5 +1,6 @@
 """Precompiled headers: taken where they serve, passed over where they do not, and nothing built shows which."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -73,6 +74,28 @@ def test_a_header_that_cannot_be_compiled_leaves_nothing(include: Path, tmp_path
 def test_stopped_it_leaves_nothing(include: Path, tmp_path: Path) -> None:
     assert headers.precompile(lambda: True) is None
     assert list((tmp_path / "cache/headers").iterdir()) == []
+
+
+def test_stopped_midway_no_compiler_goes_on(include: Path, tmp_path: Path) -> None:
+    long = "constexpr int f() { int s = 0; for (int i = 0; i < 9'000'000; ++i) s ^= i; return s; }"
+    (include / headers._HEADER).write_text(f"{long}\nconstexpr int x = f();\n")
+
+    def compilers() -> list[str]:
+        lines = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                lines.append(path.read_bytes().decode(errors="replace"))
+        return [line for line in lines if "cc1plus" in line and str(tmp_path) in line]
+
+    seen: list[list[str]] = []
+
+    def stopped() -> bool:
+        seen.append(compilers())
+        return bool(seen[-1])
+
+    assert headers.precompile(stopped) is None
+    assert seen[-1], "the compiler proper was never seen, so nothing is shown"
+    assert compilers() == []
 
 
 def test_torchs_builder_tells_its_options(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -112,6 +113,7 @@ def _compile(folder: Path, options: list[str], stopped: Callable[[], bool]) -> b
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         for name, level in VARIANTS.items()
     ]
@@ -124,7 +126,9 @@ def _compile(folder: Path, options: list[str], stopped: Callable[[], bool]) -> b
         return all(each.returncode == 0 for each in running)
     finally:
         for each in running:
-            each.kill()
+            # `c++` is a driver: the compiler proper is its child, and would go on for a minute.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(each.pid, signal.SIGKILL)
             each.wait()
 
 
