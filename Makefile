@@ -10,9 +10,10 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-# Everything that needs no GPU. Two tests at a time, each with a judge and two workers: a thread apiece is enough.
+# Everything that needs no GPU. Three tests at a time, even on two cores: many wait for a worker that hangs or sleeps. Each has
+# a judge and two workers: a thread apiece is enough.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 -m "not gpu"
 
 # Everything, on a machine with a GPU. Uses the Python that is on PATH: there torch belongs to the machine.
 test-gpu:
