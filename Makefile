@@ -4,16 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-gpu lint format clean
+.PHONY: demo test test-slow test-gpu lint format clean
 
 # The ladder of one operator, then four solutions judged; ends with the path of an HTML report.
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-# Everything that needs no GPU. Three tests at a time, even on two cores: many wait for a worker that hangs or sleeps. Each has
-# a judge and two workers: a thread apiece is enough.
+# What needs no GPU, but for the samples and soaks that take long. Two tests at a time, each with a judge and two workers: a thread
+# apiece is enough.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 -m "not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not gpu and not slow"
+
+# The rest of it: cheats that wait for a deadline, thousands of frames, hundreds of verdicts.
+test-slow: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not gpu and slow"
 
 # Everything, on a machine with a GPU. Uses the Python that is on PATH: there torch belongs to the machine.
 test-gpu:

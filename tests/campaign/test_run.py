@@ -117,15 +117,19 @@ def test_killed_three_times_the_ledger_is_that_of_an_undisturbed_run(start: Star
 
 def test_ctrl_c_loses_nothing_and_another_process_does_the_rest(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "shared"
-    first = start("shared", "--jobs", "1")
+    first = start("shared", "--jobs", "1", "--train")
     await_verdicts(folder, 1, first)
-    second = start("shared", "--jobs", "1")
+    _, error = (other := start("shared")).communicate(timeout=60)
+    assert other.returncode == 2 and error.count("\n") == 1 and "train_mode" in error
+    second = start("shared", "--jobs", "1", "--train")
     await_verdicts(folder, 5, second)
     first.send_signal(signal.SIGINT)
     done = finish(first, 128 + signal.SIGINT)
     out = finish(second)
     told = {key: told[0] for key, told in verdicts(folder).items()}
     assert told == {key: status for key, (_, status) in SOLUTIONS.items()}
+    with Ledger(folder) as ledger:
+        assert all(one.verdict.train_mode for one in ledger.judged())
     lines = [line.split()[0] for text in (done, out) for line in text.splitlines() if line.startswith("level_")]
     assert sorted(lines) == sorted(set(lines)), "a candidate was judged twice"
     written = json.loads((folder / "eval_results.json").read_text())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from made_up import LINEAR, checkout
+from made_up_suite import LINEAR, checkout
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 

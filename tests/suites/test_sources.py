@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import typer
-from made_up import LINEAR, NUMBERS, checkout
+from made_up_suite import LINEAR, NUMBERS, checkout
 from typer.testing import CliRunner
 
 from kernelyard import ops

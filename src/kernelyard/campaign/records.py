@@ -64,6 +64,8 @@ class Settings(Record):
     sandbox: str
     hardware: str
     """What the device calls itself."""
+    train_mode: bool = False
+    """References and solutions ran in training mode."""
 
     @property
     def sha256(self) -> str:

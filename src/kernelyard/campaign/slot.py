@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -40,6 +40,7 @@ class Terms:
     deadlines: Deadlines
     plan: Plan
     policy: Policy
+    train_mode: bool = False
 
     @property
     def silence(self) -> float:
@@ -73,6 +74,7 @@ def unasked(
         solution=solution.path.name,
         solution_sha256=solution.sha256,
         dtype=terms.dtype,
+        train_mode=terms.train_mode,
         policy=terms.policy,
         sandbox=SandboxRecord(kind=terms.sandbox.value),
         environment=environment,
@@ -160,7 +162,7 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
             try:
                 if loaded is None or loaded[0] != entry.source:
                     try:
-                        loaded = (entry.source, entry.load())
+                        loaded = (entry.source, replace(entry.load(), train_mode=terms.train_mode))
                     except UsageError as error:
                         status = Status.INVALID_PROBLEM
                         verdict = unasked(status, str(error), entry, solution, terms, describe(device))

@@ -42,6 +42,7 @@ def run(
     ],
     selection: Selection,
     dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
+    train: Annotated[bool, typer.Option("--train", help="In training mode, as KernelBench does it.")] = False,
     policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.TRAINING,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Builds at a time; by default the cores that are left.")
@@ -78,8 +79,9 @@ def run(
     devices = _devices(where, gpus)
     environment = describe(where)
     settings = Settings(
-        dtype=dtype, policy=policy, rounds=rounds, budget=budget, sandbox=kind.value, hardware=_hardware(where)
-    )
+        dtype=dtype, policy=policy, rounds=rounds, budget=budget, sandbox=kind.value, hardware=_hardware(where),
+        train_mode=train,
+    )  # fmt: skip
     terms = Terms(
         dtype,
         kind,
@@ -87,6 +89,7 @@ def run(
         deadlines,
         Plan(rounds=rounds, seconds=budget),
         policy,
+        train,
     )
     with Ledger(folder, create=True) as ledger:
         ledger.begin(suite, settings, environment)
