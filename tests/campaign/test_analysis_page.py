@@ -3,10 +3,10 @@
 import base64
 import hashlib
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from html_page import Page
 from made_up_runs import baseline, baselines, judged, run_folder
 
 from kernelyard.campaign.opponents import Opponents
@@ -20,29 +20,6 @@ from kernelyard.report.console import table_console
 from kernelyard.report.distribution import curve, histogram
 
 HOSTILE = "</td></script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too' \u202e"
-
-
-class Page(HTMLParser):
-    """Tags, attributes, text and scripts of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.words: list[str] = []
-        self.scripts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data: str) -> None:
-        (self.scripts if self.tags[-1:] == ["script"] else self.words).append(data.strip())
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def page(tmp_path: Path, verdicts, sources=None, stored=()) -> str:

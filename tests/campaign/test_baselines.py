@@ -14,9 +14,9 @@ from kernelyard.campaign.baselines import (
     Baseline,
     BaselineFolder,
     Variant,
-    kernelbench_stats,
     read_kernelbench,
 )
+from kernelyard.campaign.kernelbench_files import statistics
 from kernelyard.campaign.measuring import Request, measure_all
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
@@ -134,7 +134,7 @@ def test_kernelbench_files_say_what_was_measured_and_leave_out_what_failed(tmp_p
 
 def test_stats_have_kernelbench_digits() -> None:
     """Computed with `get_timing_stats` of KernelBench 423217d on the same samples."""
-    assert kernelbench_stats([1.23456, 0.98765, 12.3456], "a GPU", "cuda:0") == {
+    assert statistics([1.23456, 0.98765, 12.3456], "a GPU", "cuda:0") == {
         "mean": 4.86, "std": 5.3, "min": 0.988, "max": 12.3, "num_trials": 3, "hardware": "a GPU", "device": "cuda:0",
     }  # fmt: skip
 

@@ -1,37 +1,15 @@
 """The HTML page: complete, self-contained, and deaf to what a solution writes into it."""
 
 import re
-from html.parser import HTMLParser
 
 import pytest
+from html_page import Page
 
 from kernelyard.core.verdict import Flag, SandboxRecord, Status
 from kernelyard.report.bars import bars
 from kernelyard.report.html import render
 
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too'"
-
-
-class Page(HTMLParser):
-    """Tags, attributes and text of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data.strip())
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def test_every_text_of_a_stranger_is_escaped(make_ladder, make_verdict) -> None:

@@ -5,14 +5,11 @@ which is what one sample drawn at random is worth. Shares have Clopper and Pears
 Student's t on the logarithms; both take the problems for a sample of all that could have been asked.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from kernelyard.campaign.intervals import Mean, Share, mean, share
+from kernelyard.campaign.intervals import Mean, Share, any_right, geometric, mean, share
 from kernelyard.campaign.kernelbench_score import KernelBenchScore
 from kernelyard.campaign.outcomes import OPPONENTS, Outcome
 from kernelyard.core.verdict import Decision, Record
@@ -70,7 +67,7 @@ class Answers:
     def speedup(self, opponent: str) -> float | None:
         """The geometric mean over its right samples; None where none was timed."""
         ratios = [outcome.gains[opponent].ratio for outcome in self.counted if opponent in outcome.gains]
-        return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+        return geometric(ratios) if ratios else None
 
 
 def _part(outcomes: Sequence[Outcome], holds: Holds) -> float:
@@ -188,22 +185,15 @@ def _against(answers: Sequence[Answers], opponent: str, p_values: Sequence[float
     )
 
 
-def pass_at_k(samples: int, right: int, k: int) -> float:
-    """The chance that one of `k` samples is right, drawn from those there are: unbiased (Chen et al. 2021)."""
-    if samples - right < k:
-        return 1.0
-    return 1.0 - float(np.prod(1.0 - k / np.arange(samples - right + 1, samples + 1)))
-
-
 def _pass_at(answers: Sequence[Answers], k: int) -> Share | None:
     known = [each for each in answers if not each.outcomes or len(each.counted) >= k]
     right = [(len(each.counted), sum(outcome.right for outcome in each.counted)) for each in known]
-    return share(sum(pass_at_k(max(total, k), good, k) for total, good in right), len(known))
+    return share(sum(any_right(max(total, k), good, k) for total, good in right), len(known))
 
 
 def _floor(answers: Answers) -> float | None:
     shares = [outcome.percent_of_floor / 100 for outcome in answers.counted if outcome.percent_of_floor]
-    return math.exp(sum(map(math.log, shares)) / len(shares)) if shares else None
+    return geometric(shares) if shares else None
 
 
 def _endings(outcomes: Sequence[Outcome]) -> tuple[Ending, ...]:

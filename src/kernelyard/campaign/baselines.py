@@ -6,7 +6,7 @@ problem's text, the dtype, the mode and the device, so a stale one is never foun
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from kernelyard.campaign.kernelbench_files import statistics
 from kernelyard.core.environment import Environment
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Record, Timing
+from kernelyard.core.whole_file import write_whole
 from kernelyard.judge.statistics import Ratio, median, paired_ratio
 
 LEDGER = "kernelyard.jsonl"
@@ -149,26 +151,13 @@ class BaselineFolder:
             for (level, problem), each in sorted(newest.items(), key=lambda item: (item[0][0], item[1].problem)):
                 if variant in each.times:
                     device = each.environment
-                    stats = kernelbench_stats(each.times[variant].samples_ms, device.device_name, device.device)
+                    stats = statistics(each.times[variant].samples_ms, device.device_name, device.device)
                     levels.setdefault(f"level{level}", {})[problem] = stats
             if levels:
                 path = self.folder / name
-                path.with_suffix(".tmp").write_text(json.dumps(levels, indent=4))
-                path.with_suffix(".tmp").replace(path)
+                write_whole(path, json.dumps(levels, indent=4))
                 written.append(path)
         return written
-
-
-def kernelbench_stats(samples_ms: Sequence[float], hardware: str, device: str) -> dict[str, Any]:
-    """A time as KernelBench writes it: milliseconds in three significant digits, the mean and no median."""
-    samples = np.asarray(samples_ms)
-    figures = {"mean": samples.mean(), "std": samples.std(), "min": samples.min(), "max": samples.max()}
-    return {
-        **{name: float(f"{figure:.3g}") for name, figure in figures.items()},
-        "num_trials": len(samples_ms),
-        "hardware": hardware,
-        "device": device,
-    }
 
 
 class KernelBenchBaseline(Record):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelyard.campaign.analysis import Answers
-from kernelyard.campaign.intervals import LEVEL, holm, normal_p, product, sign_p, student_p
+from kernelyard.campaign.intervals import LEVEL, geometric, holm, normal_p, product, sign_p, student_p
 from kernelyard.campaign.outcomes import EAGER, Gain
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Record
@@ -149,8 +149,8 @@ def _speeds(pairs: Sequence[tuple[Answers, Answers]]) -> Difference | None:
     return Difference(
         what="speedup where both are right",
         problems=len(known),
-        a=math.exp(sum(math.log(a) for a, _ in known) / len(known)),
-        b=math.exp(sum(math.log(b) for _, b in known) / len(known)),
+        a=geometric([a for a, _ in known]),
+        b=geometric([b for _, b in known]),
         ratio=found.mean,
         low=found.low,
         high=found.high,

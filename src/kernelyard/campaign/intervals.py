@@ -53,6 +53,18 @@ def mean(ratios: Sequence[float]) -> Mean | None:
     return Mean(of=len(ratios), value=found.mean, low=found.low, high=found.high)
 
 
+def geometric(ratios: Sequence[float]) -> float:
+    """Their geometric mean, in log space. Needs one."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def any_right(samples: int, right: int, k: int) -> float:
+    """The chance that one of `k` samples is right, drawn from those there are: unbiased (Chen et al. 2021)."""
+    if samples - right < k:
+        return 1.0
+    return 1.0 - math.prod(1.0 - k / n for n in range(samples - right + 1, samples + 1))
+
+
 def student_p(logs: Sequence[float]) -> float:
     """The chance of a mean as far from 0 as that of `logs`, were it 0: Student's t, two-sided. Needs two."""
     count = len(logs)

@@ -5,19 +5,18 @@ An entry has KernelBench's fields and means what they mean there: `compiled`, th
 Samples that the machine or the problem is to blame for have no entry, as if nobody had tried them.
 """
 
-import contextlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import kernelyard
+from kernelyard.campaign.intervals import any_right
 from kernelyard.campaign.records import Foreign, Judged, Key
 from kernelyard.core.errors import UsageError
-from kernelyard.core.verdict import Phase, Status, Timing
+from kernelyard.core.verdict import Phase, Status
+from kernelyard.core.whole_file import write_whole
 
 RESULTS = "eval_results.json"
 PASS_AT_K = "pass_at_k_results.json"
@@ -55,8 +54,8 @@ def export(folder: Path, judged: Sequence[Judged], foreign: Sequence[Foreign]) -
         results: dict[str, list[dict[str, Any]]] = {}
         for key in sorted(entries):
             results.setdefault(str(key.problem), []).append(entries[key])
-        _write(place / RESULTS, results, indent=4)
-        _write(place / PASS_AT_K, pass_at_k(results), indent=2)
+        write_whole(place / RESULTS, json.dumps(results, indent=4))
+        write_whole(place / PASS_AT_K, json.dumps(pass_at_k(results), indent=2))
         written += [place / RESULTS, place / PASS_AT_K]
     return written
 
@@ -84,7 +83,7 @@ def entry(one: Judged) -> dict[str, Any]:
         }
     if any(flag.name == "large_gain" for flag in verdict.flags):
         metadata["excessive_speedup"] = True
-    stats = _statistics(verdict.time, hardware, device) if verdict.time is not None else {}
+    stats = statistics(verdict.time.samples_ms, hardware, device) if verdict.time is not None else {}
     return {
         "sample_id": one.sample,
         "compiled": passed or verdict.phase in (Phase.CHECK, Phase.TIME),
@@ -144,7 +143,7 @@ def pass_at_k(results: dict[str, list[dict[str, Any]]], counts: Sequence[int] = 
     problems: dict[str, dict[str, Any]] = {}
     for problem, entries in results.items():
         correct = sum(bool(each["correctness"] and each["compiled"]) for each in entries)
-        chances = {f"pass@{k}": _chance(len(entries), correct, k) for k in (min(k, len(entries)) for k in counts)}
+        chances = {f"pass@{k}": any_right(len(entries), correct, k) for k in (min(k, len(entries)) for k in counts)}
         problems[problem] = {"total_samples": len(entries), "correct_samples": correct, **chances}
     known = {k: [each[f"pass@{k}"] for each in problems.values() if f"pass@{k}" in each] for k in counts}
     return {
@@ -160,35 +159,14 @@ def pass_at_k(results: dict[str, list[dict[str, Any]]], counts: Sequence[int] = 
     }
 
 
-def _chance(samples: int, correct: int, k: int) -> float:
-    """That one of k samples drawn without putting back is correct."""
-    if samples - correct < k:
-        return 1.0
-    return 1.0 - math.prod(1.0 - k / n for n in range(samples - correct + 1, samples + 1))
-
-
 def _told(one: Judged) -> bool:
     return one.verdict.status not in _BLAMELESS
 
 
-def _statistics(timing: Timing, hardware: str, device: str) -> dict[str, Any]:
-    samples = timing.samples_ms
-    mean = math.fsum(samples) / len(samples)
-    spread = math.sqrt(math.fsum((sample - mean) ** 2 for sample in samples) / len(samples))
-    figures = {"mean": mean, "std": spread, "min": min(samples), "max": max(samples)}
-    # To three digits, as there.
+def statistics(samples_ms: Sequence[float], hardware: str, device: str) -> dict[str, Any]:
+    """A time as KernelBench writes it: milliseconds in three significant digits, the mean and no median."""
+    mean = math.fsum(samples_ms) / len(samples_ms)
+    spread = math.sqrt(math.fsum((sample - mean) ** 2 for sample in samples_ms) / len(samples_ms))
+    figures = {"mean": mean, "std": spread, "min": min(samples_ms), "max": max(samples_ms)}
     rounded = {name: float(f"{value:.3g}") for name, value in figures.items()}
-    return {**rounded, "num_trials": len(samples), "hardware": hardware, "device": device}
-
-
-def _write(file: Path, content: Any, indent: int) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            json.dump(content, opened, indent=indent)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise
+    return {**rounded, "num_trials": len(samples_ms), "hardware": hardware, "device": device}

@@ -5,7 +5,6 @@ import fcntl
 import io
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import pandas as pd
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
 from kernelyard.core.verdict import Record
+from kernelyard.core.whole_file import write_whole
 
 
 class BenchRow(Record):
@@ -135,7 +135,7 @@ def append(path: Path, rows: Sequence[BenchRow], *, overwrite: bool = False) -> 
         kept = _existing_text(path)
         if overwrite:
             kept = _without(kept, {_key(row.model_dump()) for row in rows})
-        _replace(path, kept + _csv_text([row.model_dump() for row in rows]))
+        write_whole(path, kept + _csv_text([row.model_dump() for row in rows]))
 
 
 def require_ledger(path: Path) -> None:
@@ -225,19 +225,3 @@ def _key(row: dict[str, Any]) -> tuple[object, ...]:
 def _without(text: str, keys: set[tuple[object, ...]]) -> str:
     rows = [row for row in csv.DictReader(io.StringIO(text)) if _key(row) not in keys]
     return ",".join(COLUMNS) + "\n" + _csv_text(rows)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes a new file beside the old one and puts it in its place in one step."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes a file for its owner alone; the ledger is shared like any other file of the checkout.
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
