@@ -111,7 +111,7 @@ def _compile(folder: Path, options: list[str], stopped: Callable[[], bool]) -> b
         subprocess.Popen(
             ["c++", *options, level, "-x", "c++-header", str(header), "-o", str(target / name)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,  # nothing is written: it ends when the last process of the group has
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -126,10 +126,10 @@ def _compile(folder: Path, options: list[str], stopped: Callable[[], bool]) -> b
         return all(each.returncode == 0 for each in running)
     finally:
         for each in running:
-            # `c++` is a driver: the compiler proper is its child, and would go on for a minute.
+            # `c++` is a driver: the compiler proper is its child, would go on for a minute, and dies after it.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(each.pid, signal.SIGKILL)
-            each.wait()
+            each.communicate()
 
 
 def _serves(folder: Path, options: list[str]) -> bool:
