@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ from kernelyard.judge.lint import kernels_of
 from kernelyard.report import markers
 from kernelyard.sandbox.launch import choose
 from kernelyard.trials.canary import TRACE, VARIABLE, Canary
-from kernelyard.trials.sample import Kind, read_sample, read_samples
-from kernelyard.trials.soak import soak
+from kernelyard.trials.run import run
+from kernelyard.trials.sample import Kind, Sample, control_of, read_sample, read_samples
+from kernelyard.trials.soak import drawn
 from kernelyard.trials.table import markdown, successes
 from kernelyard.trials.trial import Court, Outcome
 
@@ -161,9 +163,44 @@ def test_the_canary_sees_what_changes() -> None:
 def test_a_short_soak_loses_nothing() -> None:
     """Two hostile verdicts among ten; 500 are run by hand."""
     court = Court(device=CPU, sandbox=choose(None, "cpu"))
-    outcomes = list(soak(read_samples(SUITE), court, 10))
+    samples = read_samples(SUITE)
+    outcomes = list(run(drawn(samples, "cpu", 10), control_of(samples), court))
     assert len(outcomes) == 10 and sum(outcome.hostile for outcome in outcomes) == 2
     assert not [outcome.success for outcome in outcomes if outcome.success]
+
+
+def test_a_soak_draws_one_hostile_sample_in_five_and_none_that_is_slow_or_open(suite: Path) -> None:
+    for name, more in (("cheat", ""), ("late", "\nslow: yes"), ("known", "\nopen: nobody looks")):
+        (suite / f"{name}.py").write_text(CHEAT.replace("catalogue: A1", f"catalogue: A1{more}"))
+    names = [sample.name for sample in drawn(read_samples(suite), "cpu", 10)]
+    assert names == ["control"] * 4 + ["cheat"] + ["control"] * 4 + ["cheat"]
+    with pytest.raises(UsageError, match="honest and hostile"):
+        drawn(read_samples(suite, ["control"]), "cpu", 10)
+
+
+def test_jobs_have_devices_in_turn_and_the_control_follows(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without judging: which sample is judged where, with two jobs on each of two devices."""
+    monkeypatch.setattr("kernelyard.trials.run._alone", _where)
+    monkeypatch.setattr("kernelyard.trials.run.ProcessPoolExecutor", _Here)
+    (suite / "cheat.py").write_text(CHEAT)
+    control, cheat = sorted(read_samples(suite), key=lambda sample: sample.kind is not Kind.HONEST)
+    court = Court(device=CPU, sandbox=choose(None, "cpu"))
+    meta = torch.device("meta")
+    outcomes = list(run([cheat] * 19, control, court, jobs=4, devices=[CPU, meta]))
+    cheats = [outcome for outcome in outcomes if outcome.name == "cheat"]
+    controls = [outcome for outcome in outcomes if outcome.name.startswith("control")]
+    assert len(cheats) == 19 and sum(outcome.name.count("cheat") for outcome in controls) == 19
+    assert {outcome.message for outcome in cheats} == {"cpu", "meta"} and len(controls) >= 2
+
+
+def _where(sample: Sample, court: Court) -> Outcome:
+    kind = sample.kind.value
+    return _outcome(sample.name, kind=kind, message=str(court.device), success="shown" * (sample.name == "control"))
+
+
+class _Here(ThreadPoolExecutor):
+    def __init__(self, workers: int, mp_context: object) -> None:
+        super().__init__(workers)
 
 
 def _outcome(name: str, **fields: object) -> Outcome:

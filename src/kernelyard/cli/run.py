@@ -18,7 +18,7 @@ from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.pipeline import Pipeline
 from kernelyard.campaign.records import Candidate, Judged, Settings
 from kernelyard.campaign.slot import Terms
-from kernelyard.core.environment import describe, resolve_device
+from kernelyard.core.environment import describe, resolve_devices
 from kernelyard.core.errors import UsageError
 from kernelyard.core.policy import Policy
 from kernelyard.core.verdict import Phase, Status
@@ -58,7 +58,7 @@ def run(
     retry_infra: Annotated[bool, typer.Option("--retry-infra", help="Judge again what ended in infra_error.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Judge also what KernelBench has an outcome of.")] = False,
     only_export: Annotated[bool, typer.Option("--export", help="Judge nothing; write KernelBench's files.")] = False,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; by default what is there.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; by default what is there.")] = None,
 ) -> None:
     """Judge every solution in RUN_DIR; what has its verdict is not judged again.
 
@@ -69,14 +69,14 @@ def run(
             _export(folder, ledger)
         return
     deadlines = _deadlines(timeout)
-    where = resolve_device(device)
+    devices = resolve_devices(device, gpus)
+    where = devices[0]
     if sandbox is SandboxKind.NONE:
         raise UsageError("--sandbox takes bubblewrap or native; a run has no unsafe way")
     kind = choose(sandbox, str(where))
     dtype = parse_dtype(dtype)
     suite = selection.load(dtype, where.type)
     found = find(folder, suite)
-    devices = _devices(where, gpus)
     environment = describe(where)
     settings = Settings(
         dtype=dtype, policy=policy, rounds=rounds, budget=budget, sandbox=kind.value, hardware=_hardware(where),
@@ -97,7 +97,7 @@ def run(
         jobs = jobs or max(1, (os.cpu_count() or 1) - CORES_A_SLOT * len(devices))
         with _Shown(found, left) as shown:
             pipeline = Pipeline(
-                ledger, suite, left, terms, devices, environment,
+                ledger, suite, left, terms, [str(each) for each in devices], environment,
                 jobs=jobs, on_judged=shown.judged, on_elsewhere=shown.elsewhere, on_look=shown.look,
             )  # fmt: skip
             pipeline.run()
@@ -135,15 +135,6 @@ def _left(
             continue
         left.append(candidate)
     return left
-
-
-def _devices(where: torch.device, wanted: int | None) -> list[str]:
-    if where.type == "cpu":
-        return ["cpu"] * (wanted or 1)
-    present = torch.accelerator.device_count()
-    if wanted is not None and wanted > present:
-        raise UsageError(f"--gpus {wanted}: only {present} {where.type} device(s) here")
-    return [f"{where.type}:{index}" for index in range(wanted or present)]
 
 
 def _hardware(where: torch.device) -> str:

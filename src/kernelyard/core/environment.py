@@ -62,6 +62,21 @@ def resolve_device(name: str | None) -> torch.device:
     return device
 
 
+def resolve_devices(name: str | None, wanted: int | None) -> list[torch.device]:
+    """Every device of `--device`'s kind, or the one that it names by number; the first `wanted` of `--gpus`, if given.
+
+    A CPU stands there as often as wanted. Raises UsageError if there are fewer.
+    """
+    first = resolve_device(name)
+    if first.type == "cpu":
+        return [first] * (wanted or 1)
+    by_number = name is not None and torch.device(name).index is not None
+    present = [first] if by_number else [torch.device(first.type, i) for i in range(torch.accelerator.device_count())]
+    if wanted is not None and wanted > len(present):
+        raise UsageError(f"--gpus {wanted}: only {len(present)} {first.type} device(s) here")
+    return present[:wanted]
+
+
 def _find_device(name: str | None) -> torch.device:
     if name is None:
         found = torch.accelerator.current_accelerator(check_available=True)

@@ -6,6 +6,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -32,10 +33,11 @@ class Canary:
     are not mistaken for them.
     """
 
-    def __init__(self, device: torch.device, *, gpu_memory: bool = True) -> None:
-        """`gpu_memory`: whether memory that the GPU lacks is the samples' doing; not while others use it too."""
+    def __init__(self, device: torch.device, *, alone_on: Sequence[torch.device] | None = None) -> None:
+        """`alone_on`: GPUs that no one else uses, where memory that goes is the samples' doing; `device` without."""
         self.device = device
-        self._gpu_memory = gpu_memory and device.type == "cuda"
+        watched = [device] if alone_on is None else alone_on
+        self._gpus = [each for each in dict.fromkeys(watched) if each.type == "cuda"]
         self._undo = ExitStack()
 
     def __enter__(self) -> "Canary":
@@ -87,9 +89,9 @@ class Canary:
             "the decoy's life": self._decoy.poll(),
             "the secret variable": os.environ.get(VARIABLE) == self._secret,
         }
-        if self._gpu_memory:
+        for gpu in self._gpus:
             torch.cuda.empty_cache()
-            seen["steps of 64 MiB of GPU memory"] = round(torch.cuda.mem_get_info(self.device)[0] / GPU_BYTES)
+            seen[f"steps of 64 MiB of memory of {gpu}"] = round(torch.cuda.mem_get_info(gpu)[0] / GPU_BYTES)
         return seen
 
 

@@ -1,8 +1,14 @@
 """A whole run of trials: in this process, or in several beside each other."""
 
+import itertools
 import multiprocessing
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import replace
+
+import torch
 
 from kernelyard.core import interpreter
 from kernelyard.trials.canary import Canary
@@ -19,18 +25,21 @@ def run(
     court: Court,
     *,
     jobs: int = 1,
+    devices: Sequence[torch.device] = (),
     on_start: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """The outcome of every sample, as each is done; `control` is an honest one that is judged again in between.
 
-    With several jobs times mean little, and the GPU's memory is looked at when all are done.
+    With several jobs each has one of `devices`, else the court's; times mean little then, and the GPU's memory is
+    looked at when all are done.
     """
     if jobs == 1:
         with Canary(court.device) as canary:
             yield from try_all(samples, control, court, canary, every=EVERY, on_start=on_start)
         return
-    with Canary(court.device) as canary:
-        yield from _beside_each_other(samples, control, court, jobs)
+    seats = list(itertools.islice(itertools.cycle(devices or [court.device]), jobs))
+    with Canary(court.device, alone_on=seats) as canary:
+        yield from _beside_each_other(samples, control, [replace(court, device=seat) for seat in seats])
         left = [change for change in canary.changes() if "descriptors" not in change and "processes" not in change]
     if left:
         yield Outcome(
@@ -39,30 +48,38 @@ def run(
         )  # fmt: skip
 
 
-def _beside_each_other(samples: Sequence[Sample], control: Sample, court: Court, jobs: int) -> Iterator[Outcome]:
+def _beside_each_other(samples: Sequence[Sample], control: Sample, courts: Sequence[Court]) -> Iterator[Outcome]:
+    """A process for each court, which keeps it: a context on one device, as a judge has."""
     # The slow ones first, so that none is left alone at the end.
-    ordered = sorted(samples, key=lambda sample: not sample.slow)
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    ordered = deque(sorted(samples, key=lambda sample: not sample.slow))
+    spawn = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        free = [(stack.enter_context(ProcessPoolExecutor(1, mp_context=spawn)), court) for court in courts]
+        busy: dict[Future[Outcome], tuple[ProcessPoolExecutor, Court, list[str] | None]] = {}
         # Of a control it is kept which hostile samples ended before it began.
-        waiting: dict[Future[Outcome], list[str] | None] = {
-            pool.submit(_alone, sample, court): None for sample in ordered
-        }
         since: list[str] = []
-        while waiting:
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                names = waiting.pop(future)
+        while True:
+            while free and (ordered or len(since) >= EVERY or (since and not busy)):
+                pool, court = free.pop()
+                if len(since) >= EVERY or not ordered:
+                    busy[pool.submit(_alone, control, court)] = (pool, court, since)
+                    since = []
+                else:
+                    busy[pool.submit(_alone, ordered.popleft(), court)] = (pool, court, None)
+            if not busy:
+                return
+            for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                pool, court, names = busy.pop(future)
+                free.append((pool, court))
                 outcome = future.result()
                 if names is not None:
                     yield from after(names, outcome)
                     continue
                 yield outcome
                 since += [outcome.name] * outcome.hostile
-            if len(since) >= EVERY or (since and not waiting):
-                waiting[pool.submit(_alone, control, court)] = since
-                since = []
 
 
 def _alone(sample: Sample, court: Court) -> Outcome:
     interpreter.choose_for(court.device.type)
-    with Canary(court.device, gpu_memory=False) as canary:
+    with Canary(court.device, alone_on=()) as canary:
         return try_one(sample, court, canary)

@@ -35,10 +35,11 @@ def successes(outcomes: Sequence[Outcome]) -> list[str]:
     return lines
 
 
-def markdown(outcomes: Sequence[Outcome], environment: Environment, sandbox: str) -> str:
+def markdown(outcomes: Sequence[Outcome], environment: Environment, sandbox: str, *, devices: int = 1) -> str:
     """Counts, what still succeeds, and every sample with its verdict."""
     judged = sum(outcome.status is not None for outcome in outcomes)
-    parts = [f"{judged} verdicts in the {sandbox} sandbox: {environment.line}"]
+    where = f"{environment.line}, {devices} of this device" if devices > 1 else environment.line
+    parts = [f"{judged} verdicts in the {sandbox} sandbox: {where}"]
     parts.append(_table(COLUMNS, _rows(outcomes)))
     known = [outcome for outcome in outcomes if outcome.success]
     if known:
