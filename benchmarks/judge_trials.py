@@ -1,22 +1,26 @@
 """How often the judge decides right: a baseline against itself, and against planted gains and losses of 3 %.
 
-    python benchmarks/judge_trials.py [--device cuda] [--pairs 10] [--trials 20] [--planted 10]
+    python benchmarks/judge_trials.py [--device cuda] [--gpus 1] [--pairs 10] [--trials 20] [--planted 10]
 
 A call is a chain of matrix products, about 1 ms long on an H100; the slower solutions multiply more and throw the
 products away. A pair is two new worker processes; a trial is a full set of rounds in them, with its own decision.
+Several GPUs share the pairs.
 Prints one line for each kind of trial; exit code 1 where fewer than 95 % decide right.
 """
 
 import argparse
+import multiprocessing
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from kernelyard.core.environment import resolve_device
+from kernelyard.core.environment import resolve_devices
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Decision
@@ -76,13 +80,14 @@ def source(folder: Path, name: str, wasted: int, width: int) -> Path:
     return path
 
 
-def trials(kind: Kind, pairs: int, device: torch.device, folder: Path, plan: Plan) -> Counter[Decision]:
+def trials(kind: Kind, pairs: int, device: torch.device, folder: Path) -> list[tuple[Decision, float]]:
+    """Decision and speedup of each trial."""
     width = WIDTH[device.type]
     problem: Problem = load_problem(source(folder, "Model", kind.baseline, width))
     solution = Source(path := source(folder, "ModelNew", kind.solution, width), path.read_text())
-    found: Counter[Decision] = Counter()
     post, deadlines = Post(choose(None, str(device)), Limits(), str(device)), Deadlines()
-    ratios = []
+    plan = Plan(outside_repeats=2)
+    found = []
     for _ in range(pairs):
         exam = Exam(problem, torch.float32, device, Tolerance())
         question_bytes = exam.first_question().bytes
@@ -100,38 +105,50 @@ def trials(kind: Kind, pairs: int, device: torch.device, folder: Path, plan: Pla
                 findings = Findings()
                 time_rounds(exam, candidate, baseline, plan, findings, question_bytes, lambda _: None)
                 assert findings.measured is not None
-                found[findings.measured.decision] += 1
-                ratios.append(findings.measured.ratio.mean)
-    total = sum(found.values())
-    shown = ", ".join(f"{decision.value} {count}" for decision, count in found.most_common())
-    share = 100 * found[kind.right] / total
-    print(
-        f"{kind.name:18s} {total:4d} trials in {pairs} pairs: {kind.right.value} {share:.1f} %"
-        f" ({shown}); speedup {min(ratios):.4f} to {max(ratios):.4f}",
-        flush=True,
-    )
+                found.append((findings.measured.decision, findings.measured.ratio.mean))
     return found
+
+
+def shown(kind: Kind, pairs: int, found: list[tuple[Decision, float]]) -> str:
+    counts = Counter(decision for decision, _ in found)
+    ratios = [ratio for _, ratio in found]
+    share = 100 * counts[kind.right] / len(found)
+    said = ", ".join(f"{decision.value} {count}" for decision, count in counts.most_common())
+    return (
+        f"{kind.name:18s} {len(found):4d} trials in {pairs} pairs: {kind.right.value} {share:.1f} %"
+        f" ({said}); speedup {min(ratios):.4f} to {max(ratios):.4f}"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device")
+    parser.add_argument("--gpus", type=int, default=1, help="devices that share the pairs of a kind")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--trials", type=int, default=20, help="A/A trials a pair")
     parser.add_argument("--planted", type=int, default=10, help="planted trials a pair, of each kind")
     asked = parser.parse_args()
-    device = resolve_device(asked.device)
+    devices = resolve_devices(asked.device, asked.gpus)
     kinds = (
         Kind("against itself", 0, 0, Decision.TIE, asked.trials),
         Kind("3 % slower", 0, WASTED, Decision.SLOWER, asked.planted),
         Kind("3 % faster", WASTED, 0, Decision.FASTER, asked.planted),
     )
-    plan = Plan(outside_repeats=2)
+    shares = [asked.pairs // len(devices) + (i < asked.pairs % len(devices)) for i in range(len(devices))]
+    spawn = multiprocessing.get_context("spawn")
     wrong = False
-    with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in devices]
+        seats = [stack.enter_context(ProcessPoolExecutor(1, mp_context=spawn)) for _ in devices]
         for kind in kinds:
-            found = trials(kind, asked.pairs, device, Path(folder), plan)
-            wrong |= found[kind.right] < 0.95 * sum(found.values())
+            begun = [
+                seat.submit(trials, kind, share, device, folder)
+                for seat, share, device, folder in zip(seats, shares, devices, folders, strict=True)
+                if share
+            ]
+            found = [each for future in begun for each in future.result()]
+            print(shown(kind, asked.pairs, found), flush=True)
+            wrong |= sum(decision is kind.right for decision, _ in found) < 0.95 * len(found)
     sys.exit(int(wrong))
 
 
