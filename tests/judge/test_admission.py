@@ -120,7 +120,7 @@ def test_folders_are_read_in_order_and_judged_in_processes(tmp_path: Path) -> No
         (tmp_path / f"{name}.py").write_text(body)
     files = problem_files([tmp_path])
     assert [path.stem for path in files] == ["2_dies", "3_bad", "10_softmax"]
-    found = dict(admit_all(files, device=CPU, dtype="float32", seconds=60, jobs=1))
+    found = dict(admit_all(files, devices=[CPU, CPU], dtype="float32", seconds=60, jobs=1))
     assert [found[path].status for path in files] == ["skipped", "invalid_problem", "valid"]
     assert "exit code 7" in found[files[0]].reason
     table = admission_table({"made up": [found[path] for path in files]}, describe(CPU))

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from kernelyard import ops
-from kernelyard.core.environment import describe, resolve_device
+from kernelyard.core.environment import describe, resolve_devices
 from kernelyard.core.errors import UsageError
 from kernelyard.core.workload import DTYPES, parse_dtype
 from kernelyard.judge.admission import Admission, admit
@@ -35,7 +35,8 @@ def check(
     op: Annotated[list[str] | None, typer.Option(help="An operator of the library; `all` for every one.")] = None,
     dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
     seconds: Annotated[float, typer.Option(min=1.0, help="For each problem; looked at between questions.")] = 60.0,
-    jobs: Annotated[int, typer.Option(min=1, help="Problems at once, which share the memory.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Problems at once on a device, which share its memory.")] = 1,
+    gpus: Annotated[int, typer.Option(min=1, help="How many devices share the files.")] = 1,
     table: Annotated[Path | None, typer.Option(help="A Markdown file in which to renew the table.")] = None,
     mark: Annotated[bool, typer.Option("--mark", help="Enter the degenerate ones in the package's table.")] = False,
     json: Annotated[bool, typer.Option("--json", help="A line of JSON for each problem, last of stdout.")] = False,
@@ -45,7 +46,8 @@ def check(
 
     Exit code 0 if every problem tells them from the reference, 1 if one does not, 2 if none could be looked at.
     """
-    where, name = resolve_device(device), parse_dtype(dtype)
+    devices, name = resolve_devices(device, gpus), parse_dtype(dtype)
+    where = devices[0]
     files = problem_files(file or ())
     operators = [each for wanted in op or () for each in (ops.operator_names() if wanted == "all" else [wanted])]
     if not files and not operators:
@@ -67,7 +69,7 @@ def check(
             groups.setdefault(files[0].parent.name, []).append(record)
         elif files:
             found = dict[Path, Admission]()
-            for path, record in admit_all(files, device=where, dtype=name, seconds=seconds, jobs=jobs):
+            for path, record in admit_all(files, devices=devices, dtype=name, seconds=seconds, jobs=jobs):
                 found[path] = record
                 status.update(f"{len(found)} of {len(files)}, last {path.name}")
             for path in files:

@@ -38,34 +38,38 @@ def _by_number(path: Path) -> tuple[int, str]:
 
 
 def admit_all(
-    paths: Sequence[Path], *, device: torch.device, dtype: str, seconds: float, jobs: int
+    paths: Sequence[Path], *, devices: Sequence[torch.device], dtype: str, seconds: float, jobs: int
 ) -> Iterator[tuple[Path, Admission]]:
-    """The admission of each file, as they end; what is too large beside others is tried again by itself, at the end."""
+    """The admission of each file, as they end, `jobs` at a time on each device.
+
+    What is too large beside others is tried again by itself, at the end.
+    """
     alone: list[Path] = []
-    for path, record in _pooled(paths, device, dtype, seconds, jobs):
+    for path, record in _pooled(paths, devices, dtype, seconds, jobs):
         if jobs > 1 and record.status == "skipped" and "too large" in record.reason:
             alone.append(path)
         else:
             yield path, record
-    yield from _pooled(alone, device, dtype, seconds, 1)
+    yield from _pooled(alone, devices, dtype, seconds, 1)
 
 
 def _pooled(
-    paths: Sequence[Path], device: torch.device, dtype: str, seconds: float, jobs: int
+    paths: Sequence[Path], devices: Sequence[torch.device], dtype: str, seconds: float, jobs: int
 ) -> Iterator[tuple[Path, Admission]]:
     waiting: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[Path, Admission]] = queue.SimpleQueue()
-    count = min(jobs, len(paths))
-    for path in [*paths, *[None] * count]:
+    share = min(jobs, len(paths))
+    seats = [device for _ in range(share) for device in devices][: len(paths)]
+    for path in [*paths, *[None] * len(seats)]:
         waiting.put(path)
 
-    def keep_busy() -> None:
-        helper = _Helper(device, dtype, seconds, count)
+    def keep_busy(device: torch.device) -> None:
+        helper = _Helper(device, dtype, seconds, share)
         while (path := waiting.get()) is not None:
             done.put((path, helper.admit(path)))
         helper.close()
 
-    threads = [threading.Thread(target=keep_busy, daemon=True) for _ in range(count)]
+    threads = [threading.Thread(target=keep_busy, args=(device,), daemon=True) for device in seats]
     for thread in threads:
         thread.start()
     for _ in paths:
