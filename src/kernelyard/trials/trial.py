@@ -72,8 +72,8 @@ def judge(sample: Sample, court: Court) -> Verdict:
     """The verdict on one sample."""
     honest = sample.kind is Kind.HONEST
     limits = HONEST_LIMITS if honest else HOSTILE_LIMITS
-    # One worker is started ahead: most of the hostile are found out before there is anything to time.
-    with Pool(Post(court.sandbox, limits, str(court.device)), size=1, replenish=False) as pool:
+    # Most of the hostile are found out before there is anything to time, for which a second worker is wanted.
+    with Pool(Post(court.sandbox, limits, str(court.device)), size=2 if honest else 1, replenish=False) as pool:
         return evaluate(
             load_problem(sample.problem),
             sample.source,
