@@ -10,12 +10,16 @@ from kernelyard.campaign.comparison import Side, compare
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.runs import Run, answers_of, flagged, read_run, side_of, sources_of
 from kernelyard.campaign.runs import analyze as analyzed
+from kernelyard.campaign.selfjudged import self_judged
 from kernelyard.core.errors import UsageError
+from kernelyard.core.whole_file import write_whole
 from kernelyard.core.workload import parse_dtype
+from kernelyard.report import markers
 from kernelyard.report.campaign import analysis_text, comparison_text
 from kernelyard.report.campaign_html import render
 from kernelyard.report.campaign_plots import save_pictures
 from kernelyard.report.console import table_console
+from kernelyard.report.selfjudged import self_judged_table
 from kernelyard.suites.degenerate import degenerate
 from kernelyard.suites.selection import Selection, numbers, with_selection
 from kernelyard.suites.suite import Suite
@@ -40,6 +44,9 @@ def analyze(
     json: Annotated[bool, typer.Option("--json", help="The record as one line of JSON, the last of stdout.")] = False,
     html: Annotated[Path | None, typer.Option(help="A page with every verdict, its evidence and its source.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Pictures for a paper.")] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="A Markdown file in which to renew what came of `problems references`.")
+    ] = None,
 ) -> None:
     """Print and store (analysis.json) fast_p, pass@k, speedups, endings and the share of the floor.
 
@@ -52,8 +59,8 @@ def analyze(
     levels = numbers(selection.level, "--level") if selection.level else ()
     console = table_console()
     if against is not None:
-        if html or png:
-            raise UsageError("--html and --png are of one run, not of --compare")
+        if html or png or table:
+            raise UsageError("--html, --png and --table are of one run, not of --compare")
         a, b = (_side(read_run(folder, levels), opponents, selection) for folder in against)
         compared = compare(a, b, p_values)
         console.print(comparison_text(compared))
@@ -63,23 +70,37 @@ def analyze(
     assert run is not None
     found = read_run(run, levels)
     suite = _suite(selection, found)
+    renewed = _self_judged(table, found, suite) if table is not None else None
     k_values = tuple(dict.fromkeys(k or (1,)))
     reasons = _degenerate(found, suite)
     analysis, answers = analyzed(found, opponents, suite, reasons, p_values, k_values)
-    (run / STORED).write_text(analysis.model_dump_json(indent=1))
+    write_whole(run / STORED, analysis.model_dump_json(indent=1))
     console.print(analysis_text(analysis))
     if html is not None:
-        html.write_text(render(analysis, answers, found.judged, sources_of(found, answers), reasons))
+        write_whole(html, render(analysis, answers, found.judged, sources_of(found, answers), reasons))
         print(html)
     if png is not None:
         for path in save_pictures(analysis, answers, png):
             print(path)
+    if table is not None and renewed is not None:
+        markers.replace(table, *renewed)
+        print(table)
     if json:
         print(analysis.model_dump_json())
 
 
 def _side(run: Run, opponents: Opponents, selection: Selection) -> Side:
     return side_of(run, answers_of(run, opponents, _suite(selection, run)))
+
+
+def _self_judged(document: Path, run: Run, suite: Suite | None) -> tuple[str, str]:
+    """The name of the markers and what belongs between them; raises UsageError before anything is written."""
+    if suite is None:
+        raise UsageError("--table needs the suite whose references were judged: --source, or --suite")
+    body = self_judged_table(suite, self_judged(suite, run.judged))
+    name = f"selfjudged:{_device_type(run)}"
+    markers.split(document, markers.read(document), name)
+    return name, body
 
 
 def _degenerate(run: Run, suite: Suite | None) -> dict[tuple[int, int], str]:
@@ -94,5 +115,8 @@ def _suite(selection: Selection, run: Run) -> Suite | None:
     if replace(selection, level=None) == Selection():
         return None
     dtype = run.facts.get("dtype", "fp32")
-    device_type = run.judged[0].verdict.environment.device.partition(":")[0] if run.judged else "cpu"
-    return selection.load(parse_dtype(dtype), device_type)
+    return selection.load(parse_dtype(dtype), _device_type(run))
+
+
+def _device_type(run: Run) -> str:
+    return run.judged[0].verdict.environment.device.partition(":")[0] if run.judged else "cpu"

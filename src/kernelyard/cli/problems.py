@@ -1,4 +1,4 @@
-"""`kernelyard problems list`: what the problems of a suite cost at the least, without running one."""
+"""`kernelyard problems`: what a suite's problems cost at the least, and their references as solutions to them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from kernelyard.campaign.selfjudged import write_references
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.workload import parse_dtype
 from kernelyard.judge.floor import Ceilings, datasheet_ceilings, measure_ceilings
@@ -59,6 +60,22 @@ def list_(
     if json:
         for record in records:
             print(record.model_dump_json())
+
+
+@problems.command()
+@with_selection
+def references(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Made where it is not there.")],
+    selection: Selection,
+    dtype: Annotated[str, typer.Option(help="Of the library's operators, as `run` has it.")] = "fp32",
+    device: Annotated[str | None, typer.Option(help="Likewise; by default what is there.")] = None,
+) -> None:
+    """Write every problem's reference as the solution to it, for `kernelyard run`: each has to pass and to be a tie.
+
+    `kernelyard analyze RUN_DIR --table FILE` names those that are not.
+    """
+    suite = selection.load(parse_dtype(dtype), resolve_device(device).type)
+    print(f"{len(write_references(suite, folder))} references in {folder}")
 
 
 def _ceilings(gpu: str | None, device: str | None, dtype: str) -> tuple[str, str, Ceilings]:

@@ -1,0 +1,73 @@
+"""References judged against themselves, for a document: counts by level, and each that is not as it has to be."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from kernelyard.campaign.selfjudged import SelfJudged
+from kernelyard.core.verdict import Verdict
+from kernelyard.report.table import NOT_MEASURED, format_interval, format_percent
+from kernelyard.report.untrusted import visible
+from kernelyard.suites.suite import Suite
+
+LONGEST_REASON = 240
+
+
+def self_judged_table(suite: Suite, found: Sequence[SelfJudged]) -> str:
+    """Markdown: where and how, a line for each level, and a line for each reference that does not pass and tie."""
+    verdicts = [each.verdict for each in found if each.verdict is not None]
+    others = [each for each in found if not each.tied]
+    parts = [_head(suite, verdicts[-1])] if verdicts else []
+    parts += [_counts(found), _others(others) if others else "All of them passed and are a tie."]
+    return "\n\n".join(parts)
+
+
+def _head(suite: Suite, verdict: Verdict) -> str:
+    mode = "training" if verdict.train_mode else "eval"
+    return (
+        f"On {verdict.environment.line}; {verdict.dtype}, {mode} mode, policy {verdict.policy.value}; {suite.name},"
+        f" suite {suite.sha256[:16]}."
+    )
+
+
+def _counts(found: Sequence[SelfJudged]) -> str:
+    lines = [
+        "| level | problems | passed, a tie | passed, no tie | not passed | no verdict | noise floor: median, most |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for level in sorted({each.entry.level for each in found}):
+        part = [each for each in found if each.entry.level == level]
+        tied, passed = sum(each.tied for each in part), sum(each.passed for each in part)
+        missing = sum(each.verdict is None for each in part)
+        noise = [each.verdict.noise for each in part if each.verdict is not None and each.verdict.noise is not None]
+        spread = f"{format_percent(100 * median(noise))}, {format_percent(100 * max(noise))}" if noise else NOT_MEASURED
+        counts = (len(part), tied, passed - tied, len(part) - passed - missing, missing)
+        lines.append(f"| {level} | {' | '.join(map(str, counts))} | {spread} |")
+    return "\n".join(lines)
+
+
+def _others(found: Sequence[SelfJudged]) -> str:
+    lines = ["| problem | ending | speedup (95 %) | noise floor | why |", "|---|---|--:|--:|---|"]
+    return "\n".join(lines + [f"| {' | '.join(_cells(each))} |" for each in found])
+
+
+def _cells(each: SelfJudged) -> tuple[str, ...]:
+    name = each.entry.name.removesuffix(".py")
+    title = f"{each.entry.level}/{name}" if each.entry.level else name
+    verdict = each.verdict
+    if verdict is None:
+        return title, "no verdict", NOT_MEASURED, NOT_MEASURED, ""
+    ending = verdict.status.value + (f", {verdict.decision.value}" if verdict.decision else "")
+    reasons = [verdict.message, *(f"{flag.name}: {flag.evidence}" for flag in verdict.flags)]
+    return (
+        title,
+        ending,
+        format_interval(verdict.speedup, verdict.speedup_low, verdict.speedup_high),
+        format_percent(None if verdict.noise is None else 100 * verdict.noise),
+        "; ".join(_line(reason) for reason in reasons if reason),
+    )
+
+
+def _line(text: str) -> str:
+    """In one cell."""
+    first = visible(text.strip().partition("\n")[0], LONGEST_REASON)
+    return first.replace("|", "/").replace("<", "&lt;")
