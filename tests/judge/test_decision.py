@@ -26,6 +26,9 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
         (1.025, 1.035, 0.05, Decision.TIE),
         (1.04, 1.06, 0.05, Decision.INCONCLUSIVE),
         (1.06, 1.08, 0.05, Decision.FASTER),
+        (0.99, 1.01, 0.2, Decision.INCONCLUSIVE),
+        (0.06, 0.9, 50.0, Decision.INCONCLUSIVE),
+        (0.5, 0.6, 0.2, Decision.SLOWER),
     ],
 )
 def test_a_difference_has_to_clear_the_margin_and_the_noise(

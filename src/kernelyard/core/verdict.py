@@ -248,7 +248,7 @@ class Verdict(Record):
     """Whether the judge's own clock, around whole requests in the same rounds, saw the solution take less time."""
     decision: Decision | None = None
     """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within, else
-    `inconclusive`; that too where `faster` is not confirmed."""
+    `inconclusive`; that too where `faster` is not confirmed, or the noise is too large for a tie."""
     host_baseline: Timing | None = None
     host_time: Timing | None = None
     """From before the call on the host until the device is idle, in a warm cache: what a caller who waits sees."""

@@ -7,6 +7,8 @@ from kernelyard.judge.statistics import Ratio
 
 MARGIN = 0.02
 """A difference below this is nobody's gain: two processes that run one kernel differ by up to a percent for good."""
+DEAF = 0.10
+"""Of noise: where a machine cannot tell more than this from nothing, what lies within is not known to be a tie."""
 NARROW = 0.003
 """An interval is narrow enough when its half width is below this. A planted 3 % clears the margin of 2 % by 0.0098 on a
 logarithmic scale: over three such half widths."""
@@ -30,7 +32,7 @@ def decide(ratio: Ratio, noise: float, *, confirmed: bool) -> Decision:
         return Decision.FASTER if confirmed else Decision.INCONCLUSIVE
     if high < -edge:
         return Decision.SLOWER
-    if -edge <= low and high <= edge:
+    if -edge <= low and high <= edge and noise <= DEAF:
         return Decision.TIE
     return Decision.INCONCLUSIVE
 
