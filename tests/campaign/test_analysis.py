@@ -152,6 +152,16 @@ def test_several_samples_count_as_one_drawn_at_random(tmp_path) -> None:
     assert (found.pass_at["2"].count, found.pass_at["2"].of) == (1.0, 1), "problem 2 has one sample"
 
 
+def test_a_k_that_no_problem_has_samples_for_is_not_known_and_said(tmp_path) -> None:
+    """Problem 3 has no answer: it alone would make pass@2 nothing."""
+    run = read_run(run_folder(tmp_path / "run", [judged(1, 3.0), judged(2)]))
+    found, _ = analyze(run, Opponents(), suite_of(1, 2, 3), {}, k_values=(1, 2))
+    assert list(found.groups[0].pass_at) == ["1"]
+    assert "no problem has 2 samples: pass@2 is not known" in found.notes
+    assert found.suite_sha256 == suite_of(1, 2, 3).sha256
+    assert f"suite {found.suite_sha256[:16]}" in found.settings
+
+
 def test_pass_at_k_counts_the_draws() -> None:
     assert any_right(5, 2, 2) == pytest.approx(1 - math.comb(3, 2) / math.comb(5, 2))
     assert any_right(5, 0, 3) == 0.0

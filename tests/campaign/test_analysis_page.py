@@ -50,8 +50,8 @@ def test_every_text_of_a_stranger_is_escaped(tmp_path) -> None:
     assert found.tags.count("script") == 1
     assert "img" not in found.tags
     assert not [name for name, _ in found.attributes if name.startswith("on")]
-    # Problem, solution, flag and its evidence, kernel, own, stress and its reason, source; the other's message.
-    assert found.text.count("alert(1)") == 10
+    # Problem, solution, flag and its evidence, kernel, own, stress and its reason, source; the other's message, twice.
+    assert found.text.count("alert(1)") == 11
     assert "\u202e" not in found.text
     assert "\\u202e" in found.text
 
@@ -100,6 +100,17 @@ def test_every_number_of_a_verdict_is_there(tmp_path) -> None:
         "15 calls timed by cuda_event, cache cold; 8 paired rounds",
     ):
         assert shown in text, shown
+
+
+def test_a_closed_row_says_which_sample_it_is_and_why_it_did_not_pass(tmp_path) -> None:
+    verdicts = [judged(1, 3.0), judged(1, sample=1, message="SyntaxError: invalid syntax\nand more"), judged(2)]
+    found = Page(page(tmp_path, verdicts)).text
+    assert "level 1 problem 1 sample 0 1_Made_Up.py passed" in found
+    assert "level 1 problem 1 sample 1 1_Made_Up.py incorrect_value" in found
+    assert "evidence and source: SyntaxError: invalid syntax said" in found
+    assert found.count("evidence and source") == 3
+    alone = Page(page(tmp_path / "alone", [judged(1, 3.0, unseen="no CUPTI here"), judged(2)])).text
+    assert "sample 0" not in alone and "ran unknown: no CUPTI here" in alone
 
 
 def test_what_a_click_sorts_by_is_a_number_or_empty(tmp_path) -> None:

@@ -25,6 +25,23 @@ def test_a_run_is_printed_stored_and_drawn(tmp_path: Path) -> None:
     assert "fast_4" in page.read_text()
 
 
+def test_what_cannot_be_written_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", [judged(1, 3.0)])
+    absent, folder = tmp_path / "absent/page.html", tmp_path / "folder"
+    folder.mkdir()
+    for page, why in ((absent, "No such file or directory"), (folder, "Is a directory")):
+        done = kernelyard("analyze", run, "--html", page)
+        assert (done.returncode, done.stderr) == (2, f"kernelyard: {page}: {why}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "run"]
+    problems = tmp_path / "problems"
+    problems.mkdir()
+    (problems / "1_x.py").write_text("class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n")
+    (tmp_path / "file").touch()
+    done = kernelyard("baseline", "--suite", problems, "--device", "cpu", "--out", tmp_path / "file")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Not a directory" in done.stderr
+    assert "1_x.py" not in done.stdout, "nothing is measured before it is known that it can be kept"
+
+
 def test_two_runs_are_compared_and_one_alone_is_needed(tmp_path: Path) -> None:
     runs = [run_folder(tmp_path / name, [judged(1, speed), judged(2)]) for name, speed in (("a", 3.0), ("b", 2.0))]
     done = kernelyard("analyze", "--compare", *runs, "--json")

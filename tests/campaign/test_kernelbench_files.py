@@ -91,7 +91,15 @@ def test_levels_have_files_of_their_own(tmp_path: Path) -> None:
         files.foreign_outcomes(tmp_path, keys)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"one": []}', '{"1": [{}]}', '{"1": [3]}', '{"1": [{"sample_id": "x"}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "[]", '{"one": []}', '{"1": [{}]}', '{"1": [3]}', '{"1": [{"sample_id": "x"}]}',
+        '{"1": [{"compiled": true, "correctness": true, "runtime": null}]}',
+        '{"1": [{"compiled": true, "correctness": "yes", "runtime": 1.0}]}',
+        '{"1": [{"compiled": true, "correctness": true, "runtime": 1.0, "metadata": "said"}]}',
+    ],
+)  # fmt: skip
 def test_a_file_that_is_none_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / files.RESULTS).write_text(text)
     with pytest.raises(UsageError) as error:
@@ -117,10 +125,10 @@ def test_pass_at_k() -> None:
     assert told["averages"] == {"avg_pass@1": 0.25} and told["metadata"]["pass@1_count"] == 2
 
 
-@pytest.mark.skipif("KERNELBENCH" not in os.environ, reason="KERNELBENCH names no checkout")
+@pytest.mark.skipif("KERNELYARD_KERNELBENCH" not in os.environ, reason="KERNELYARD_KERNELBENCH names no checkout")
 def test_pass_at_k_is_kernelbenchs(tmp_path: Path) -> None:
     """Their functions, out of their script, on results of uneven numbers of samples."""
-    script = Path(os.environ["KERNELBENCH"], "scripts/eval_from_generations.py").read_text()
+    script = Path(os.environ["KERNELYARD_KERNELBENCH"], "scripts/eval_from_generations.py").read_text()
     wanted = ("calc_pass_at_k", "calculate_pass_at_k")
     tree = ast.parse(script)
     tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in wanted]

@@ -1,5 +1,6 @@
 """The ledger's promises: its columns, nothing lost, nothing half-written, no foreign file touched."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_a_write_that_fails_leaves_the_old_file_whole(tmp_path, make_row, monkey
     before = path.read_text()
 
     def full_disk(descriptor: int) -> None:
-        raise OSError("no space left on device")
+        raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(ledger.os, "fsync", full_disk)
     with pytest.raises(OSError, match="no space"):

@@ -123,6 +123,8 @@ class Analysis(Record):
     run: str
     made: str
     """UTC, ISO 8601."""
+    suite_sha256: str | None
+    """Of every problem that was asked; of the run's own suite where none was given, null where that is not known."""
     method: str = METHOD
     settings: tuple[str, ...]
     """What the verdicts have in common, and what they have not."""
@@ -186,6 +188,8 @@ def _against(answers: Sequence[Answers], opponent: str, p_values: Sequence[float
 
 
 def _pass_at(answers: Sequence[Answers], k: int) -> Share | None:
+    if k > max([1, *(len(each.counted) for each in answers)]):
+        return None
     known = [each for each in answers if not each.outcomes or len(each.counted) >= k]
     right = [(len(each.counted), sum(outcome.right for outcome in each.counted)) for each in known]
     return share(sum(any_right(max(total, k), good, k) for total, good in right), len(known))

@@ -67,8 +67,8 @@ class Baseline(Record):
 
     @property
     def best(self) -> Variant | None:
-        """The fastest by the median; None where nothing ran."""
-        return min(self.times, key=lambda variant: self.times[variant].p50_ms, default=None)
+        """The fastest by `gain`, the number that it enters by: never slower than eager. None without eager's time."""
+        return max(self.times, key=lambda variant: self.gain(variant).mean) if Variant.EAGER in self.times else None
 
     @property
     def conditions(self) -> tuple[str, str, bool]:
@@ -129,12 +129,17 @@ class BaselineFolder:
         if not self.entries and (theirs := sorted(self.folder.glob("*.json"))):
             raise UsageError(f"{theirs[0]}: not measured by this; expected another --hardware")
 
+    def begin(self) -> None:
+        """Make the folder and its ledger: what cannot be written shows before anything is measured."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / LEDGER).touch()
+
     def add(self, baseline: Baseline) -> None:
         """Keep one more measurement, on disk at once."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.begin()
         path = self.folder / LEDGER
         text = baseline.model_dump_json() + "\n"
-        if path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size:
+        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
             # The line that a kill cut short.
             path.write_text(path.read_text().rpartition("\n")[0] + "\n")
         with path.open("a") as file:
@@ -182,7 +187,8 @@ def read_kernelbench(path: Path) -> KernelBenchBaseline:
             for level, problems in levels.items()
         }
         means = {
-            level: {name: float(stats["mean"]) for name, stats in found.items()} for level, found in entries.items()
+            level: {name: _milliseconds(stats["mean"]) for name, stats in found.items()}
+            for level, found in entries.items()
         }
         hardware = sorted({_hardware(stats) for found in entries.values() for stats in found.values()})
     except FileNotFoundError:
@@ -191,6 +197,12 @@ def read_kernelbench(path: Path) -> KernelBenchBaseline:
         expected = '{"level1": {"1_x.py": {"mean": 1.23, ...}}}'
         raise UsageError(f"{path}: no baseline file of KernelBench's; expected {expected}") from None
     return KernelBenchBaseline(path=str(path), means=means, hardware=tuple(hardware))
+
+
+def _milliseconds(mean: Any) -> float:
+    if not 0 < float(mean) < float("inf"):
+        raise ValueError
+    return float(mean)
 
 
 def _hardware(stats: Mapping[str, Any]) -> str:

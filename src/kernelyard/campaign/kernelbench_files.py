@@ -24,6 +24,12 @@ JUDGE = "judge"
 """In `metadata`, of our entries alone: who came to it."""
 COUNTS = (1, 5, 10, 100)
 """The k of pass@k, as far as there are so many samples of a problem."""
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "sample_id": int,
+    "compiled": bool,
+    "correctness": bool,
+    "runtime": (int, float),
+}
 _BLAMELESS = (Status.INFRA_ERROR, Status.INVALID_PROBLEM)
 # By which key KernelBench tells why.
 _REASONS = {
@@ -100,11 +106,13 @@ def read(file: Path) -> dict[int, list[dict[str, Any]]]:
         content = json.loads(file.read_text(encoding="utf-8"))
         # A file of before July 2025 holds one entry for each problem and no list.
         lists = {int(problem): one if isinstance(one, list) else [one] for problem, one in content.items()}
-        for entries in lists.values():
+        for problem, entries in lists.items():
             for each in entries:
-                int(each.setdefault("sample_id", 0))
-                if not {"compiled", "correctness", "runtime"} <= each.keys():
-                    raise ValueError("an entry without compiled, correctness or runtime")
+                each.setdefault("sample_id", 0)
+                if wrong := [name for name, kind in _FIELDS.items() if not isinstance(each.get(name), kind)]:
+                    raise ValueError(f"an entry of problem {problem} with no {' and no '.join(wrong)}")
+                if not isinstance(each.get("metadata") or {}, dict):
+                    raise ValueError(f"an entry of problem {problem} whose metadata is no object")
     except FileNotFoundError:
         raise UsageError(f"{file}: no such file; expected KernelBench's {RESULTS}") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -127,7 +135,7 @@ def foreign_outcomes(folder: Path, wanted: Iterable[Key]) -> list[Foreign]:
                 continue
             for problem, entries in read(file).items():
                 for each in entries:
-                    key = Key(level, problem, int(each["sample_id"]))
+                    key = Key(level, problem, each["sample_id"])
                     ours = str((each.get("metadata") or {}).get(JUDGE, "")).startswith("kernelyard")
                     if key in keys and not ours:
                         if file.parent == folder and len(levels) > 1:

@@ -162,7 +162,7 @@ def measure(problem: Problem, request: Request) -> Measured:
             if variant is Variant.EAGER:
                 raise
             calls.pop(variant, None)
-            failures[variant] = first_line(error)[:500]
+            failures[variant] = (str(error) if isinstance(error, UsageError) else first_line(error))[:500]
             gc.collect()
     timed = interleaved({variant.value: call for variant, call in calls.items()}, device, seconds=SAMPLE_SECONDS)
     return Measured(

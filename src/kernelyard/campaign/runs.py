@@ -174,14 +174,21 @@ def analyze(
         for file in opponents.theirs
     ]
     present = {(each.level, each.number): each for each in answers}
+    sha256 = suite.sha256 if suite is not None else run.suite_sha256
+    facts = run.facts | ({"suite": sha256[:16]} if sha256 else {})
+    counted = groups(answers, degenerate, p_values, k_values)
+    unknown = [
+        f"no problem has {k} samples: pass@{k} is not known" for k in k_values if str(k) not in counted[0].pass_at
+    ]
     analysis = Analysis(
         run=str(run.folder),
+        suite_sha256=sha256,
         made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        settings=tuple(f"{name} {said}" for name, said in run.facts.items()),
-        groups=groups(answers, degenerate, p_values, k_values),
+        settings=tuple(f"{name} {said}" for name, said in facts.items()),
+        groups=counted,
         degenerate={present[place].title: why for place, why in sorted(degenerate.items()) if place in present},
         kernelbench=tuple(scores),
-        notes=tuple(_notes(run, opponents, suite)),
+        notes=(*_notes(run, opponents, suite), *unknown),
     )
     return analysis, answers
 

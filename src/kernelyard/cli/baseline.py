@@ -45,6 +45,8 @@ def baseline(
     known = zip(suite.entries, kept, strict=True)
     due = [entry for entry, before in known if not _measured(before, environment, wanted)]
     print(f"{len(suite.entries)} problems, {len(suite.entries) - len(due)} measured before; into {folder.folder}")
+    if due:
+        folder.begin()
     lost = 0
     try:
         with Console(stderr=True).status("") as status:

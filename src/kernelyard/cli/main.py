@@ -63,6 +63,12 @@ def main() -> None:
         # The reader of our output is gone (`| head`); nothing more to say, not even at shutdown.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        # A file that cannot be had; without a name it is a fault of ours.
+        if error.filename is None:
+            raise
+        print(f"kernelyard: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
     except Exception as error:
         # Typer's own usage errors; newer ones carry their copy of click, so the class cannot be named.
         if not hasattr(error, "format_message"):

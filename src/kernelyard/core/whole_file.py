@@ -6,7 +6,15 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a new file beside the old one and puts it in its place in one step."""
+    """Writes a new file beside the old one and puts it in its place in one step. An OSError names `path`."""
+    try:
+        _replace(path, text)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _replace(path: Path, text: str) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

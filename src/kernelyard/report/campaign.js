@@ -9,7 +9,8 @@ function filter() {
   const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
   let shown = 0;
   for (const group of groups) {
-    const text = group.rows[0].textContent.toLowerCase();
+    // What a row shows while it is closed; a source would hold any word.
+    const text = (group.rows[0].textContent + " " + group.querySelector("summary").textContent).toLowerCase();
     const fits = (!status.value || group.dataset.ending === status.value) && wanted.every((word) => text.includes(word));
     group.hidden = !fits;
     shown += fits;

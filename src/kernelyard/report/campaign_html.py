@@ -21,6 +21,8 @@ from kernelyard.report.campaign_drawings import drawings
 from kernelyard.report.html import templates
 from kernelyard.report.untrusted import visible
 
+LONGEST_REASON = 120
+"""Characters of the line that a closed row shows."""
 LONGEST_SOURCE = 200_000
 """Characters; what a model writes has a twentieth of that."""
 
@@ -36,6 +38,12 @@ class Row:
     """None where KernelBench judged it."""
     source: str | None
     """The solution's text; None where it is not at hand as it was judged."""
+
+    @property
+    def why(self) -> str:
+        """What was said of a sample, in the line that shows while it is closed; nothing of one that passed."""
+        first = self.verdict.message.partition("\n")[0] if self.verdict and not self.outcome.right else ""
+        return first if len(first) <= LONGEST_REASON else first[:LONGEST_REASON] + "…"
 
     @property
     def keys(self) -> dict[str, str]:
@@ -82,6 +90,7 @@ def render(
         drawings=drawings(answers),
         rows=rows,
         statuses=sorted({row.outcome.status for row in rows}),
+        several=any(row.outcome.key.sample for row in rows),
         has_best=any(BEST in row.outcome.gains for row in rows),
         environments=list(dict.fromkeys(lines)),
         script=Markup(script),
