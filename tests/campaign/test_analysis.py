@@ -250,6 +250,12 @@ def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
     assert any("1 samples were judged by KernelBench alone" in note for note in found.notes)
     assert found.kernelbench[0].correct_count == 2
 
+    # Where the suite says that problem 2 is one, it still was answered; problem 3 was not.
+    found, answers = analyze(read_run(tmp_path / "run"), Opponents(), suite_of(2, 3, 4), {})
+    assert [each.number for each in answers] == [3, 4]
+    assert found.groups[0].unanswered == 1
+    assert any("in no other, and with them 1 problems" in note for note in found.notes)
+
 
 @pytest.mark.parametrize(
     ("entry", "status"),

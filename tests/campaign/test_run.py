@@ -136,6 +136,32 @@ def test_ctrl_c_loses_nothing_and_another_process_does_the_rest(start: Start, tm
     assert [len(written[problem]) for problem in ("1", "2")] == [8, 4]
 
 
+def test_what_timed_out_is_judged_again_with_a_longer_deadline(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "slow"
+    write(tmp_path / "slow_problems", folder)
+    for path in folder.iterdir():
+        path.unlink()
+    solution = folder / "level_0_problem_1_sample_0_kernel.py"
+    solution.write_text(f"import time\ntime.sleep(5)\n{SOLUTIONS[1, 0][0]}")
+    finish(start("slow", "--timeout", "load=2"))
+    assert verdicts(folder)[1, 0][0] == "timeout"
+    assert "0 to judge; 1 have a verdict" in finish(start("slow"))
+    finish(start("slow", "--retry", "timeout"))
+    assert verdicts(folder)[1, 0][0] != "timeout"
+
+
+def test_what_kernelbench_judged_is_taken_and_said(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    write(tmp_path / "theirs_problems", folder)
+    entry = {"compiled": True, "correctness": True, "runtime": 1.0, "metadata": {"hardware": "a GPU"}}
+    results: dict[str, Any] = {}
+    for problem, sample in SOLUTIONS:
+        results.setdefault(str(problem), []).append({"sample_id": sample, **entry})
+    (folder / "eval_results.json").write_text(json.dumps(results))
+    assert "0 to judge; 12 are taken as KernelBench judged them" in finish(start("theirs"))
+    assert json.loads((folder / "eval_results.json").read_text()) == results
+
+
 def test_usage(start: Start, tmp_path: Path) -> None:
     (tmp_path / "empty_problems").mkdir()
     for name, text in PROBLEMS.items():

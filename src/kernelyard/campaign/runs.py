@@ -50,8 +50,8 @@ class Run:
     judged: tuple[Judged, ...]
     results: Mapping[int, Results]
     """eval_results.json of each level that has one."""
-    foreign: int
-    """Samples that KernelBench judged and nobody since."""
+    foreign: tuple[Key, ...]
+    """Beside verdicts: samples that KernelBench judged and nobody since."""
     suite_sha256: str | None
 
     @property
@@ -65,9 +65,17 @@ class Run:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What its verdicts say of themselves; several values where they differ."""
+        """What its verdicts say of themselves, several where they differ; the device of KernelBench's results."""
+        if not self.judged:
+            return {"device": self.hardware} if self.hardware else {}
         found = {name: _several(fact(each.verdict) for each in self.judged) for name, fact in FACTS.items()}
         return {name: said for name, said in found.items() if said}
+
+    @property
+    def theirs(self) -> set[tuple[int, int]]:
+        """Problems of which KernelBench's results are all there is, beside verdicts on others."""
+        places = {(key.level, key.problem) for key in self.foreign}
+        return places - {(each.level, each.problem) for each in self.judged}
 
 
 def _several(values: Iterable[str | None]) -> str:
@@ -92,8 +100,7 @@ def read_run(folder: Path, levels: Iterable[int] = ()) -> Run:
     if not judged and not results:
         said = f"neither {FILE_NAME} with a verdict nor {RESULTS} of a known level"
         raise UsageError(f"{folder}: {said}; expected the folder of a run, or --level")
-    alone = len(foreign) if judged else sum(len(samples) for level in results.values() for samples in level.values())
-    return Run(folder, tuple(judged), results, alone, sha256)
+    return Run(folder, tuple(judged), results, tuple(one.key for one in foreign) if judged else (), sha256)
 
 
 def _levels_of_files(folder: Path) -> set[int]:
@@ -105,7 +112,8 @@ def _levels_of_files(folder: Path) -> set[int]:
 def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answers]:
     """Every problem of the suite, or of the run where no suite is given, with its samples.
 
-    Verdicts are never mixed with KernelBench's results: these are taken where there is no verdict at all.
+    Verdicts are never mixed with KernelBench's results: these are taken where there is no verdict at all, and a problem
+    that has nothing else beside verdicts is left out, for it was answered and nobody here judged it.
     """
     outcomes = [of_judged(each, opponents.find) for each in run.judged] or _foreign_outcomes(run, opponents, suite)
     by_place: dict[tuple[int, int], list[Outcome]] = {}
@@ -114,7 +122,7 @@ def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answ
     entries = {(entry.level, entry.number): entry for entry in suite.entries} if suite else {}
     return [
         _answers(place, by_place.get(place, []), entries.get(place), run, opponents)
-        for place in (sorted(entries) if suite else sorted(by_place))
+        for place in sorted(entries.keys() - run.theirs if suite else by_place)
     ]
 
 
@@ -221,7 +229,8 @@ def _notes(run: Run, opponents: Opponents, suite: Suite | None) -> Iterable[str]
         if " and " in facts.get(name, ""):
             yield f"these verdicts are of unlike settings, and one number of them means little: {name} {facts[name]}"
     if run.judged and run.foreign:
-        yield f"{run.foreign} samples were judged by KernelBench alone: they are in its line and in no other"
+        also = f", and with them {len(run.theirs)} problems" if run.theirs else ""
+        yield f"{len(run.foreign)} samples were judged by KernelBench alone: they are in its line and in no other{also}"
     if not run.judged:
         yield "judged by KernelBench: right by its tolerance, speedups over stored means, no interval and no decision"
     if suite is None:
@@ -258,7 +267,7 @@ def _baseline_notes(run: Run, opponents: Opponents) -> Iterable[str]:
 
 def side_of(run: Run, answers: Sequence[Answers]) -> Side:
     """The run as a comparison takes it."""
-    facts = run.facts or ({"device": run.hardware} if run.hardware else {})
+    facts = run.facts
     return Side(
         run=str(run.folder),
         answers={(each.level, each.number): each for each in answers},

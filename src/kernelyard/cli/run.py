@@ -4,6 +4,8 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Collection
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +37,13 @@ CORES_A_SLOT = 2
 PHASES = (Phase.COMPILE.value, Phase.LOAD.value, Phase.CHECK.value, Phase.TIME.value)
 
 
+class Retry(str, Enum):
+    """Endings that another attempt may change: the machine's faults, and deadlines that were too short."""
+
+    INFRA_ERROR = Status.INFRA_ERROR.value
+    TIMEOUT = Status.TIMEOUT.value
+
+
 @with_selection
 def run(
     folder: Annotated[
@@ -55,7 +64,7 @@ def run(
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
     budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 10.0,
     sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
-    retry_infra: Annotated[bool, typer.Option("--retry-infra", help="Judge again what ended in infra_error.")] = False,
+    retry: Annotated[list[Retry] | None, typer.Option(help="Judge again what ended so: infra_error, timeout.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Judge also what KernelBench has an outcome of.")] = False,
     only_export: Annotated[bool, typer.Option("--export", help="Judge nothing; write KernelBench's files.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; by default what is there.")] = None,
@@ -93,9 +102,11 @@ def run(
     )
     with Ledger(folder, create=True) as ledger:
         ledger.begin(suite, settings, environment)
-        left = _left(ledger, folder, suite, found, retry_infra=retry_infra, again=again)
+        left = _left(ledger, folder, suite, found, retry or (), again=again)
         jobs = jobs or max(1, (os.cpu_count() or 1) - CORES_A_SLOT * len(devices))
-        with _Shown(found, left) as shown:
+        known = {one.key for one in ledger.foreign()} - {candidate.key for candidate in left}
+        theirs = [candidate for candidate in found.candidates if candidate.key in known]
+        with _Shown(found, left, len(theirs)) as shown:
             pipeline = Pipeline(
                 ledger, suite, left, terms, [str(each) for each in devices], environment,
                 jobs=jobs, on_judged=shown.judged, on_elsewhere=shown.elsewhere, on_look=shown.look,
@@ -114,7 +125,7 @@ def run(
 
 
 def _left(
-    ledger: Ledger, folder: Path, suite: Suite, found: Found, *, retry_infra: bool, again: bool
+    ledger: Ledger, folder: Path, suite: Suite, found: Found, retry: Collection[str], *, again: bool
 ) -> list[Candidate]:
     """Those without a verdict on what their file and their problem say now."""
     keys = [candidate.key for candidate in found.candidates]
@@ -128,7 +139,7 @@ def _left(
         stands = ledger.stands(key)
         if stands is not None and entry is not None:
             same = stands[:2] == (candidate.source.sha256, entry.source.sha256)
-            if same and not (retry_infra and stands[2] is Status.INFRA_ERROR):
+            if same and stands[2].value not in retry:
                 continue
             ledger.retire(key)
         elif key in theirs:
@@ -167,12 +178,12 @@ def _export(folder: Path, ledger: Ledger) -> None:
 class _Shown:
     """A line on stdout for each verdict; on stderr what is done, how fast and how long it will take."""
 
-    def __init__(self, found: Found, left: list[Candidate]) -> None:
+    def __init__(self, found: Found, left: list[Candidate], theirs: int) -> None:
         self._done, self._all = len(found.candidates) - len(left), len(left)
         self._statuses: Counter[str] = Counter()
         self._new = 0
         self._begin = time.monotonic()
-        self._unwanted = found.unwanted
+        self._unwanted, self._theirs = found.unwanted, theirs
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("judged"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[said]}"),
@@ -181,7 +192,9 @@ class _Shown:
         self._task = self._bar.add_task("", total=len(found.candidates), completed=self._done, said="")
 
     def __enter__(self) -> "_Shown":
-        notes = [f"{self._done} have a verdict"] * bool(self._done)
+        ours = self._done - self._theirs
+        notes = [f"{ours} have a verdict"] * bool(ours)
+        notes += [f"{self._theirs} are taken as KernelBench judged them"] * bool(self._theirs)
         notes += [f"{self._unwanted} are for problems that were not chosen"] * bool(self._unwanted)
         print(f"{self._all} to judge{''.join('; ' + note for note in notes)}", flush=True)
         self._bar.start()

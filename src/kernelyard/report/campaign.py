@@ -93,7 +93,7 @@ def _endings(group: Group) -> Table:
 def _lines(analysis: Analysis) -> Iterator[str]:
     whole = analysis.groups[0]
     if whole.unanswered:
-        yield f"{whole.unanswered} problems have no sample and count as wrong"
+        yield f"problems without a sample, which count as wrong: {whole.unanswered}"
     if whole.left_out:
         yield f"without a verdict, in no share: {', '.join(whole.left_out)}"
     untimed = sum(against.untimed for against in whole.against[:1])
