@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelyard import ops
@@ -28,6 +29,9 @@ def test_only_a_plain_call_without_a_gradient_is_one_for_its_result() -> None:
     with torch.inference_mode():
         assert prepared.inference(x)
     with FlopCounterMode(display=False):
+        assert not prepared.inference(x)
+
+    with forward_ad.dual_level():
         assert not prepared.inference(x)
 
     def negate(row: torch.Tensor) -> torch.Tensor:

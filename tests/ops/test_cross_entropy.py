@@ -75,6 +75,10 @@ def test_what_cannot_be_is_said(device: torch.device) -> None:
     logits, target = torch.randn(3, 5, device=device), torch.tensor([0, 1, 2], device=device)
     with pytest.raises(UsageError, match="not class probabilities"):
         ops.cross_entropy(logits, torch.rand(3, 5, device=device))
+    with pytest.raises(UsageError, match="not truth values"):
+        ops.cross_entropy(logits, target > 0)
+    with pytest.raises(TypeError, match="takes 2 positional arguments"):
+        ops.cross_entropy(logits, target, torch.ones(5, device=device))  # torch's third is the class weights
     with pytest.raises(ValueError, match=r"logits of \(3, 5\) do not go with targets of \(2,\)"):
         ops.cross_entropy(logits, target[:2])
     with pytest.raises(ValueError, match="one of none, mean, sum"):
@@ -262,7 +266,8 @@ def test_a_backends_arguments_are_the_public_functions() -> None:
     for workload in (Workload.of(3, 5), Workload.of(7), Workload.of(2, 3, 4, 5, reduction="none", z_loss=0.1)):
         inputs = list(DEFINITION.make_inputs(workload, torch.device("cpu")).values())
         positional, named = DEFINITION.public_arguments(*inputs)
-        assert torch.equal(ops.cross_entropy(*positional, **named), ops.cross_entropy(*positional, backend="eager"))
+        eager = ops.cross_entropy(*positional, **named, backend="eager")
+        assert torch.equal(ops.cross_entropy(*positional, **named), eager)
         torch.testing.assert_close(ops.cross_entropy(*positional, **named), reference(*inputs))
 
 

@@ -54,6 +54,20 @@ def test_a_residual_that_does_not_fit_is_refused(device: torch.device) -> None:
         ops.fused_add_rms_norm(x, x.bfloat16(), backend="triton")
 
 
+def test_no_eps_is_torchs_default(device: torch.device) -> None:
+    """The values are small, so that another default would show."""
+    x, residual = 1e-3 * torch.randn(2, 3, 8, device=device)
+    expected = F.rms_norm(x + residual, (8,))
+    for backend in _backends(device):
+        y, _ = ops.fused_add_rms_norm(x, residual, eps=None, backend=backend)
+        torch.testing.assert_close(y, expected)
+
+
+def test_the_module_works_over_one_dim() -> None:
+    with pytest.raises(UsageError, match=r"over the last dim, expected one size, not \(4, 8\)"):
+        kernelyard.nn.FusedAddRMSNorm((4, 8))
+
+
 def test_the_module_has_rms_norms_state(device: torch.device) -> None:
     theirs = torch.nn.RMSNorm(8, eps=1e-6, device=device)
     torch.nn.init.normal_(theirs.weight)

@@ -13,7 +13,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.kernels.counters import launched
-from kernelyard.kernels.glu.layout import halves, rows_of
+from kernelyard.kernels.glu.layout import halves, layout, prepared, rows_of
 
 GATED = [name for name in ("swiglu", "geglu") if name in ops.operator_names()]
 KERNELS = (Backend.TRITON, Backend.CUDA)
@@ -70,15 +70,6 @@ def test_views_of_a_packed_tensor_are_read_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", GATED)
-def test_a_gradient_may_be_wanted_of_one_alone(name: str, device: torch.device) -> None:
-    for call in _kernels(name, device):
-        gate, up = torch.randn(4, 9, device=device), torch.randn(4, 9, device=device)
-        both = torch.autograd.grad(call(gate.requires_grad_(), up.requires_grad_()).sum(), (gate, up))
-        (alone,) = torch.autograd.grad(call(gate.detach(), up).sum(), up)
-        assert torch.equal(alone, both[1])
-
-
-@pytest.mark.parametrize("name", GATED)
 def test_shapes_that_do_not_belong_together_are_named(name: str) -> None:
     call = getattr(ops, name)
     with pytest.raises(ValueError, match=f"{name}: gate and up have one shape, not 2x3 and 3"):
@@ -131,6 +122,13 @@ def test_geglu_keeps_its_digits_where_erf_cancels(device: torch.device) -> None:
 def test_geglu_names_the_forms_it_has() -> None:
     with pytest.raises(UsageError, match="approximate is 'none' or 'tanh', not 'erf'"):
         ops.geglu(torch.zeros(4), approximate="erf")
+
+
+def test_geglu_never_runs_what_is_prepared_for_swiglu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = torch.zeros(4)
+    monkeypatch.setitem(prepared, layout("silu", gate, None), lambda gate, up: pytest.fail("swiglu's launch was run"))
+    with pytest.raises(UsageError, match="approximate is 'none' or 'tanh', not 'silu'"):
+        ops.geglu(gate, approximate="silu")
 
 
 @pytest.mark.parametrize(

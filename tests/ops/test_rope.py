@@ -174,10 +174,14 @@ def test_more_than_two_to_the_31_elements(layout: str, device: torch.device) -> 
     )
     assert q.numel() > 2**31
     for module in _kernels(device):
-        got_q, got_k = module.rope(q, k, cos, sin, False)
+        got_q, got_k = module.rope(q.requires_grad_(), k.requires_grad_(), cos, sin, False)
+        # A rotation back of what was rotated.
+        back_q, back_k = torch.autograd.grad((got_q, got_k), (q, k), (got_q.detach(), got_k.detach()))
         for t in (0, 2**18, 2**19 + 2):
             few = q[:, :, t : t + 1], k[:, :, t : t + 1], cos[t : t + 1], sin[t : t + 1]
             expected_q, expected_k = DEFINITION.reference(*[x.double() for x in few], False)
             torch.testing.assert_close(got_q[:, :, t : t + 1], expected_q.bfloat16())
             torch.testing.assert_close(got_k[:, :, t : t + 1], expected_k.bfloat16())
-        del got_q, got_k
+            torch.testing.assert_close(back_q[:, :, t], few[0][:, :, 0], rtol=2**-6, atol=2**-6)
+            torch.testing.assert_close(back_k[:, :, t], few[1][:, :, 0], rtol=2**-6, atol=2**-6)
+        del got_q, got_k, back_q, back_k

@@ -1,18 +1,17 @@
 """What softmax promises beyond the numbers that the contract test checks."""
 
-import logging
 from types import ModuleType
 
 import pytest
 import torch
 
 import kernelyard.ops as ops
+from kernelyard import nn
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.kernels import plans
 from kernelyard.kernels.counters import launched
-from kernelyard.ops import dispatch
 from kernelyard.ops.softmax import triton_settings
 
 DEFINITION = ops.definition("softmax")
@@ -39,17 +38,6 @@ def _compare(module: ModuleType, x: torch.Tensor, dim: int) -> None:
     torch.testing.assert_close(x.grad.double(), wide.grad, rtol=0, atol=16 * rounding * wide.grad.abs().max().item())
 
 
-def test_a_cpu_call_falls_back_to_eager_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    dispatch._said.clear()
-    x = torch.randn(3, 5)
-    with caplog.at_level(logging.WARNING, logger="kernelyard.ops"):
-        assert torch.equal(ops.softmax(x), torch.softmax(x, -1))
-        ops.softmax(x)
-    assert [record.getMessage() for record in caplog.records] == [
-        "softmax on cpu runs torch's eager implementation: no kernel runs on a CPU"
-    ]
-
-
 def test_a_named_backend_is_refused_with_its_reason() -> None:
     with pytest.raises(UsageError, match="cuda backend of softmax does not take this input: needs an NVIDIA GPU"):
         ops.softmax(torch.zeros(3), backend="cuda")
@@ -68,6 +56,13 @@ def test_a_dim_out_of_range_is_an_index_error(device: torch.device) -> None:
         for dim in (2, -3):
             with pytest.raises(IndexError):
                 module.softmax(torch.zeros(2, 3, device=device), dim)
+
+
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
+def test_a_module_without_a_dim_takes_the_one_that_torchs_takes(device: torch.device) -> None:
+    for shape in ((), (3,), (3, 4), (3, 4, 5), (2, 3, 4, 5)):
+        x = torch.randn(shape, device=device)
+        torch.testing.assert_close(nn.Softmax()(x), torch.nn.Softmax()(x))
 
 
 def test_opcheck(device: torch.device) -> None:
@@ -194,10 +189,17 @@ def test_a_cuda_graph_replays_every_kernel(device: torch.device) -> None:
 def test_more_than_two_to_the_31_elements(device: torch.device) -> None:
     x = torch.randn(2**21 + 9, 1024, device=device, dtype=torch.bfloat16)
     for module in _usable(device):
-        y = module.softmax(x, -1)
+        y = module.softmax(x.requires_grad_(), -1)
+        dy = torch.randn(1024, device=device, dtype=torch.bfloat16).expand(x.shape)
+        (dx,) = torch.autograd.grad(y, x, dy)
         for row in (0, 2**20, 2**21 + 8):
-            torch.testing.assert_close(y[row], torch.softmax(x[row].float(), -1).bfloat16())
-        del y
+            alone = x[row].detach().double().requires_grad_()
+            expected = torch.softmax(alone, -1)
+            torch.testing.assert_close(y[row], expected.bfloat16())
+            (exact,) = torch.autograd.grad(expected, alone, dy[row].double())
+            # The gradient is made of y as it was rounded.
+            torch.testing.assert_close(dx[row].double(), exact, rtol=2**-6, atol=2**-8 * exact.abs().max().item())
+        del y, dx
 
 
 @pytest.mark.gpu

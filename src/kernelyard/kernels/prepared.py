@@ -30,6 +30,7 @@ from typing import Any
 
 import torch
 from torch._C._dynamo import guards
+from torch.autograd import forward_ad
 
 Layout = tuple[Any, ...]
 
@@ -59,9 +60,27 @@ def observed(leading: torch.Tensor) -> bool:
     return type(leading) not in _PLAIN or _are_transforms_active() or _count_modes() > 0
 
 
+def derivative_refusal() -> str | None:
+    """Why no kernel takes a call made here, whatever its input: only autograd's backward differentiates kernels.
+
+    torch drops what it cannot differentiate forward: the derivative would come out as zero.
+    """
+    if _is_compiling():
+        return None
+    if forward_ad._current_level >= 0:
+        return "has no forward-mode derivative"
+    if _are_transforms_active():
+        stack = torch._C._functorch.get_interpreter_stack() or []
+        if any(level.key() == torch._C._functorch.TransformType.Grad for level in stack):
+            return "is differentiated by backward(), not by torch.func"
+    return None
+
+
 def inference(leading: torch.Tensor, *others: torch.Tensor | None) -> bool:
     """Whether a call with these tensors is one for its result alone: nothing observes it and none wants a gradient."""
     if _is_compiling() or type(leading) not in _PLAIN or _are_transforms_active() or _count_modes() > 0:
+        return False
+    if forward_ad._current_level >= 0:
         return False
     if not _is_grad_enabled():
         return True

@@ -10,9 +10,32 @@ from typing import Any
 
 import torch
 
+from kernelyard.core.errors import UsageError
 from kernelyard.kernels.prepared import observed
 
 Outputs = torch.Tensor | tuple[torch.Tensor, ...]
+
+
+def differentiable_once(name: str, backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A raw backward whose gradients, where autograd keeps a graph of them too, refuse to be differentiated.
+
+    torch's `once_differentiable` refuses only where an upstream gradient wants a gradient: a gradient penalty on
+    `y.sum()`, whose upstream gradients are ones, would train on without its second derivative.
+    """
+
+    class Gradient(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            return backward(*arguments)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            raise UsageError(f"{name} has no second derivative: use backend='eager', which has one")
+
+    def run(*arguments: Any) -> Any:
+        return Gradient.apply(*arguments) if torch.is_grad_enabled() else backward(*arguments)
+
+    return run
 
 
 def register(
@@ -79,10 +102,10 @@ def register(
             return outputs
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
         def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-            return differentiate(backward, ctx, grads)
+            return differentiate(run_backward, ctx, grads)
 
+    run_backward = differentiable_once(name, backward)
     Direct.__name__ = Direct.__qualname__ = name
 
     def call(*inputs: Any) -> Any:

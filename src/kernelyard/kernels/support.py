@@ -17,6 +17,18 @@ def dtype_refusal(*tensors: torch.Tensor | None) -> str | None:
     return None
 
 
+def floating_refusal(*tensors: torch.Tensor | None) -> str | None:
+    """Why torch's own operators do not take one of the tensors, or None."""
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if not tensor.is_floating_point():
+            return f"takes floating dtypes, not {dtype_name(tensor.dtype)}"
+        if tensor.layout is not torch.strided:
+            return f"takes strided tensors, not {str(tensor.layout).removeprefix('torch.')}"
+    return None
+
+
 def cuda_refusal(x: torch.Tensor) -> str | None:
     """Why CUDA C++ does not run where `x` is, or None."""
     return None if x.is_cuda and torch.version.hip is None else "needs an NVIDIA GPU"
@@ -26,4 +38,6 @@ def triton_refusal(x: torch.Tensor) -> str | None:
     """Why Triton does not run where `x` is, or None."""
     if x.device.type == "cpu" and not interpreting():
         return "needs a GPU, or TRITON_INTERPRET=1 for Triton's interpreter"
+    if x.is_meta:
+        return "needs data, which a meta tensor does not have"
     return None

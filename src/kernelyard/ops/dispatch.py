@@ -10,10 +10,12 @@ import torch
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
+from kernelyard.kernels.prepared import derivative_refusal
 from kernelyard.ops.discovery import backend_module, backends
 
 _log = logging.getLogger("kernelyard.ops")
 _FASTEST = (Backend.CUDA, Backend.TRITON)
+_KERNELS = [backend.value for backend in _FASTEST]
 _loaded: set[tuple[str, str]] = set()
 _said: set[tuple[str, str]] = set()
 _accepted: dict[str, tuple[Callable[..., str | None], Callable[..., Any]]] = {}
@@ -24,35 +26,57 @@ def implementation(op: str, backend: Backend | str | None, x: torch.Tensor, *oth
     """The function to call for `op(x, *others)`: the named backend's, or the fastest that takes the input.
 
     Eager is the declared fallback of a call that names no backend; a log line says so once per device and
-    operator. Raises UsageError where a named backend does not exist or refuses the input.
+    operator. Raises UsageError where a named backend does not exist or refuses the input, or nothing takes it.
     """
-    if backend is None and op in _accepted:
+    transformed = derivative_refusal()
+    if backend is None and op in _accepted and transformed is None:
         refusal, function = _accepted[op]
         if refusal(x, *others) is None:
             return function
     if backend is not None:
-        module = _module(op, str(getattr(backend, "value", backend)))
-        reason = module.refusal(x, *others)
-        if reason is not None:
-            raise UsageError(
-                f"the {module.__name__.rpartition('.')[2]} backend of {op} does not take this input: {reason}"
-            )
-        return getattr(module, op)
+        return _named(op, str(getattr(backend, "value", backend)), transformed, x, *others)
     reasons = []
     if x.device.type != "cpu":
         for candidate in _FASTEST:
             if not _exists(op, candidate.value):
                 continue
             module = _module(op, candidate.value)
-            reason = module.refusal(x, *others)
+            reason = transformed or module.refusal(x, *others)
             if reason is None:
                 if candidate is Backend.CUDA and not torch.compiler.is_compiling():
                     _accepted[op] = module.refusal, getattr(module, op)
                 return getattr(module, op)
             reasons.append(f"{candidate.value} {reason}")
+    function = _named(op, Backend.EAGER.value, None, x, *others)
     if not torch.compiler.is_compiling():
         _say_once(op, x.device.type, "; ".join(reasons) or "no kernel runs on a CPU")
-    return getattr(_module(op, Backend.EAGER.value), op)
+    return function
+
+
+def _named(op: str, backend: str, transformed: str | None, x: torch.Tensor, *others: Any) -> Callable[..., Any]:
+    """The named backend's function for the input; raises UsageError where it refuses it."""
+    module = _module(op, backend)
+    reason = (None if backend == Backend.EAGER.value else transformed) or module.refusal(x, *others)
+    if reason is not None:
+        raise UsageError(f"the {backend} backend of {op} does not take this input: {reason}")
+    function = getattr(module, op)
+    if backend not in _KERNELS and _is_autocast(x.device.type):
+        return _without_autocast(function, x.device.type)
+    return function
+
+
+def _is_autocast(device_type: str) -> bool:
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+
+
+def _without_autocast(function: Callable[..., Any], device_type: str) -> Callable[..., Any]:
+    """`function` for whose operators autocast would choose other dtypes than the input's, which no kernel does."""
+
+    def call(*arguments: Any) -> Any:
+        with torch.autocast(device_type, enabled=False):
+            return function(*arguments)
+
+    return call
 
 
 def _module(op: str, backend: str) -> ModuleType:

@@ -18,8 +18,11 @@ _EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 def count_of(x: torch.Tensor, normalized_shape: int | Sequence[int], dim: int) -> int:
     """How many dims `normalized_shape` names.
 
-    Raises IndexError for a dim that x does not have, UsageError where the dims of x that end there have other sizes.
+    Raises TypeError for what is no shape, IndexError for a dim that x does not have, UsageError where the dims of x
+    that end there have other sizes.
     """
+    if not isinstance(normalized_shape, int | Sequence):
+        raise TypeError(f"normalized_shape is {normalized_shape!r}, expected a size or several")
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     rank = x.dim()
     if not -rank <= dim < rank:

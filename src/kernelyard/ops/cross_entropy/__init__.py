@@ -4,6 +4,7 @@ import torch
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
+from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.dispatch import implementation
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -12,11 +13,11 @@ _REDUCTIONS = ("none", "mean", "sum")
 def cross_entropy(
     input: torch.Tensor,
     target: torch.Tensor,
+    *,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
-    *,
     backend: Backend | str | None = None,
 ) -> torch.Tensor:
     """log(sum exp(logits)) - logits[target] of every row of logits, reduced; `torch.nn.functional.cross_entropy`.
@@ -36,9 +37,11 @@ def cross_entropy(
     must not be changed before the backward pass.
 
     Without `backend`: CUDA C++ on an NVIDIA GPU, else Triton on a GPU, else torch's own, which a log line says once.
-    Raises ValueError for shapes that do not match, an unknown reduction or a label_smoothing outside 0 to 1; UsageError
-    for targets that are class probabilities, and for a backend that does not exist or does not take the input.
+    Raises TypeError for what is no tensor, ValueError for shapes that do not match, an unknown reduction or a
+    label_smoothing outside 0 to 1; UsageError for targets that are class probabilities or on another device, and for a
+    backend that does not exist or does not take the input.
     """
+    check_tensors("cross_entropy", {"input": input, "target": target})
     _check(input, target, reduction, label_smoothing)
     if input.dim() > 2:
         input = input.movedim(1, -1)
@@ -49,6 +52,8 @@ def cross_entropy(
 def _check(input: torch.Tensor, target: torch.Tensor, reduction: str, label_smoothing: float) -> None:
     if target.is_floating_point():
         raise UsageError("cross_entropy takes class indices as targets, not class probabilities")
+    if target.dtype is torch.bool:
+        raise UsageError("cross_entropy takes class indices as targets, not truth values")
     shape = input.shape
     expected = shape[:1] if len(shape) == 2 else shape[:1] + shape[2:] if len(shape) > 2 else ()
     if target.shape != expected or not len(shape):

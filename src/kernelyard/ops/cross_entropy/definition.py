@@ -50,10 +50,17 @@ def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
 
 
 def public_arguments(
-    input: torch.Tensor, target: torch.Tensor, *options: Any
+    input: torch.Tensor,
+    target: torch.Tensor,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    z_loss: float,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Of `kernelyard.ops.cross_entropy`, for a backend's: torch has the classes in dim 1."""
-    return (input.movedim(-1, 1) if input.dim() > 2 else input, target, *options), {}
+    logits = input.movedim(-1, 1) if input.dim() > 2 else input
+    options = {"ignore_index": ignore_index, "reduction": reduction}
+    return (logits, target), {**options, "label_smoothing": label_smoothing, "z_loss": z_loss}
 
 
 def cost(workload: Workload, mode: Mode) -> Cost:

@@ -1,7 +1,9 @@
-"""The eager rung: torch's own cross entropy, and the z-loss as one would write it. It takes every input."""
+"""The eager rung: torch's own cross entropy, and the z-loss as one would write it."""
 
 import torch
 import torch.nn.functional as F
+
+from kernelyard.kernels.support import floating_refusal
 
 
 def refusal(
@@ -12,8 +14,8 @@ def refusal(
     label_smoothing: float,
     z_loss: float,
 ) -> str | None:
-    """None: there is no input that this backend does not take."""
-    return None
+    """Why this backend does not take the input, or None."""
+    return floating_refusal(input)
 
 
 def cross_entropy(

@@ -1,7 +1,5 @@
 """Cross entropy as a module."""
 
-from typing import Any
-
 import torch
 
 from kernelyard.core.errors import UsageError
@@ -32,5 +30,11 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
         self.z_loss = z_loss
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        options: Any = (self.ignore_index, self.reduction, self.label_smoothing, self.z_loss)
-        return cross_entropy(input, target, *options)
+        return cross_entropy(
+            input,
+            target,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
+        )

@@ -4,6 +4,7 @@ import torch
 
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.prepared import Layout, Prepared, inference
+from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.dispatch import implementation
 
 prepared = Prepared()
@@ -28,13 +29,14 @@ def diagonal_matmul(a: torch.Tensor, B: torch.Tensor, *, backend: Backend | str 
     float64) it is torch's broadcast product, which a log line says once. A named backend is used or refused, never
     replaced.
 
-    Raises ValueError for shapes that do not fit; UsageError for an unknown backend or one that does not take the
-    inputs.
+    Raises TypeError for what is no tensor, ValueError for shapes that do not fit, UsageError for tensors on two
+    devices, an unknown backend or one that does not take the inputs.
     """
-    if backend is None and inference(B, a):
+    if backend is None and prepared and inference(B, a):
         run = prepared.get(layout(a, B))
         if run is not None:
             return run(a, B)
+    check_tensors("diagonal_matmul", {"a": a, "B": B})
     if a.dim() != 1 or B.dim() != 2 or a.shape[0] != B.shape[0]:
         raise ValueError(f"diagonal_matmul takes (N,) and (N, M), not {tuple(a.shape)} and {tuple(B.shape)}")
     return implementation("diagonal_matmul", backend, a, B)(a, B)

@@ -2,10 +2,12 @@
 
 import torch
 
+from kernelyard.kernels.support import floating_refusal
+
 
 def refusal(a: torch.Tensor, B: torch.Tensor) -> str | None:
-    """None: there is no input that this backend does not take."""
-    return None
+    """Why this backend does not take the input, or None."""
+    return floating_refusal(a, B)
 
 
 def diagonal_matmul(a: torch.Tensor, B: torch.Tensor) -> torch.Tensor:

@@ -4,8 +4,9 @@ import torch
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
-from kernelyard.kernels.norms.shapes import check_casting, check_parameters
+from kernelyard.kernels.norms.shapes import check_casting, check_parameters, default_eps
 from kernelyard.kernels.prepared import Layout, Prepared, inference
+from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.dispatch import implementation
 
 prepared = Prepared()
@@ -15,7 +16,7 @@ def layout(
     input: torch.Tensor,
     residual: torch.Tensor,
     weight: torch.Tensor | None,
-    eps: float,
+    eps: float | None,
     offset: float,
     casting: str,
 ) -> Layout:
@@ -23,8 +24,8 @@ def layout(
     return (
         *(input.shape, input.dtype, input.get_device()),
         *(residual.shape, residual.dtype, residual.get_device()),
-        None if weight is None else (weight.shape, weight.dtype),
-        eps,
+        None if weight is None else (weight.shape, weight.dtype, weight.get_device()),
+        default_eps(input) if eps is None else eps,
         offset,
         casting,
     )
@@ -34,7 +35,7 @@ def fused_add_rms_norm(
     input: torch.Tensor,
     residual: torch.Tensor,
     weight: torch.Tensor | None = None,
-    eps: float = 1e-6,
+    eps: float | None = 1e-6,
     *,
     offset: float = 0.0,
     casting: str = "gemma",
@@ -44,25 +45,27 @@ def fused_add_rms_norm(
 
     input and residual: one shape of one dim or more (also with no elements), any layouts, one dtype for the kernels;
     weight: the size of the last dim, of a dtype that may differ; float32, bfloat16 or float16 for the kernels.
-    `offset` and `casting` as in `rms_norm`, whose dtype the first result has. Both results are new and contiguous and
-    nothing is written in place; differentiable with respect to input, residual and weight, through either result.
+    `offset`, `casting` and `eps=None` as in `rms_norm`, whose dtype the first result has. Both results are new and
+    contiguous and nothing is written in place; differentiable with respect to input, residual and weight, through
+    either result.
 
     Without `backend`: CUDA C++ on an NVIDIA GPU, else Triton on a GPU. Where neither takes the input (a CPU
     tensor, float64) it is an addition and torch's own rms_norm, which a log line says once. A named backend is used
     or refused, never replaced.
 
-    Raises UsageError for a residual or weight of another shape, an unknown casting or backend, or a backend that does
-    not take the input.
+    Raises TypeError for what is no tensor; UsageError for a residual or weight of another shape or on another device,
+    an unknown casting or backend, or a backend that does not take the input.
     """
     if backend is None and prepared and inference(input, residual, weight):
         run = prepared.get(layout(input, residual, weight, eps, offset, casting))
         if run is not None:
             return run(input, residual, weight)
+    check_tensors("fused_add_rms_norm", {"input": input, "residual": residual}, {"weight": weight})
     if input.dim() == 0 or residual.shape != input.shape:
         raise UsageError(
             f"input and residual have shapes {list(input.shape)} and {list(residual.shape)}, expected one shape, not ()"
         )
     check_parameters(input, 1, -1, weight=weight)
     check_casting(casting)
-    arguments = (residual, weight, eps, offset, casting)
+    arguments = (residual, weight, default_eps(input) if eps is None else eps, offset, casting)
     return implementation("fused_add_rms_norm", backend, input, *arguments)(input, *arguments)

@@ -3,12 +3,14 @@
 import torch
 import torch.nn.functional as F
 
+from kernelyard.kernels.support import floating_refusal
+
 
 def refusal(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None, eps: float, offset: float, casting: str
 ) -> str | None:
-    """None: there is no input that this backend does not take."""
-    return None
+    """Why this backend does not take the input, or None."""
+    return floating_refusal(x, residual, weight)
 
 
 def fused_add_rms_norm(

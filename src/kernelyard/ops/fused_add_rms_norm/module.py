@@ -2,6 +2,7 @@
 
 import torch
 
+from kernelyard.core.errors import UsageError
 from kernelyard.ops.fused_add_rms_norm import fused_add_rms_norm
 
 __all__ = ["FusedAddRMSNorm"]
@@ -11,15 +12,14 @@ class FusedAddRMSNorm(torch.nn.RMSNorm):
     """`torch.nn.RMSNorm` over the last dim of input + residual, by `kernelyard.ops.fused_add_rms_norm`.
 
     Called with (input, residual), it returns (normalised, total); its state_dict is nn.RMSNorm's. `offset=1` makes it
-    Gemma's (its weight starts at 0), `casting="llama"` Llama's, `casting="t5"` T5's.
+    Gemma's (its weight starts at 0), `casting="llama"` Llama's, `casting="t5"` T5's. Raises UsageError for a
+    `normalized_shape` of several sizes.
     """
-
-    eps: float
 
     def __init__(
         self,
-        normalized_shape: int,
-        eps: float = 1e-6,
+        normalized_shape: int | list[int] | torch.Size,
+        eps: float | None = 1e-6,
         elementwise_affine: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -29,6 +29,8 @@ class FusedAddRMSNorm(torch.nn.RMSNorm):
     ) -> None:
         self.offset = offset
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
+        if len(self.normalized_shape) != 1:
+            raise UsageError(f"FusedAddRMSNorm works over the last dim, expected one size, not {normalized_shape}")
         self.casting = casting
 
     def reset_parameters(self) -> None:

@@ -3,32 +3,34 @@
 import torch
 
 from kernelyard.core.operator import Backend
+from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.dispatch import implementation
 
 
 def fused_linear_rowsum(
-    x: torch.Tensor,
+    input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
     backend: Backend | str | None = None,
 ) -> torch.Tensor:
-    """(x @ weight.T + bias).sum(-1), by the fastest backend that takes the inputs.
+    """(input @ weight.T + bias).sum(-1), by the fastest backend that takes the inputs.
 
-    x: (..., I), weight: (O, I), bias: (O,) or None, in any layout; each float32, bfloat16 or float16 for the kernels,
-    and not necessarily the same. Returns a (...) tensor of x's dtype. The sum over O comes first, of the weight and
-    of the bias: 2 (B + O) I operations in place of 2 B O I, in float32, with one rounding at the end. Differentiable
-    with respect to all three, bit for bit the same at every call.
+    input: (..., I), weight: (O, I), bias: (O,) or None, in any layout; each float32, bfloat16 or float16 for the
+    kernels, and not necessarily the same. Returns a (...) tensor of the input's dtype. The sum over O comes first, of
+    the weight and of the bias: 2 (B + O) I operations in place of 2 B O I, in float32, with one rounding at the end.
+    Differentiable with respect to all three, bit for bit the same at every call.
 
     Without `backend`: CUDA C++ on an NVIDIA GPU, else Triton on a GPU. Where neither takes the inputs (CPU tensors,
     float64) it is torch's linear and sum, which a log line says once. A named backend is used or refused, never
     replaced.
 
-    Raises ValueError for shapes that do not fit; UsageError for an unknown backend or one that does not take the
-    inputs.
+    Raises TypeError for what is no tensor, ValueError for shapes that do not fit, UsageError for tensors on two
+    devices, an unknown backend or one that does not take the inputs.
     """
-    fits = x.dim() > 0 and weight.dim() == 2 and x.shape[-1] == weight.shape[1]
+    check_tensors("fused_linear_rowsum", {"input": input, "weight": weight}, {"bias": bias})
+    fits = input.dim() > 0 and weight.dim() == 2 and input.shape[-1] == weight.shape[1]
     if not fits or (bias is not None and bias.shape != weight.shape[:1]):
-        given = ", ".join(str(tuple(item.shape)) for item in (x, weight, bias) if item is not None)
+        given = ", ".join(str(tuple(item.shape)) for item in (input, weight, bias) if item is not None)
         raise ValueError(f"fused_linear_rowsum takes (..., I), (O, I) and (O,), not {given}")
-    return implementation("fused_linear_rowsum", backend, x, weight, bias)(x, weight, bias)
+    return implementation("fused_linear_rowsum", backend, input, weight, bias)(input, weight, bias)

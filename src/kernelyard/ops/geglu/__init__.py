@@ -6,6 +6,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.glu.layout import layout, prepared, shape_error
 from kernelyard.kernels.prepared import inference
+from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.dispatch import implementation
 
 
@@ -29,15 +30,17 @@ def geglu(
     tensor, float64) it is torch's own two operators, which a log line says once. A named backend is used or
     refused, never replaced.
 
-    Raises ValueError for shapes that differ or a packed gate with an odd last dim; UsageError for any other
-    `approximate`, an unknown backend or one that does not take the input.
+    Raises TypeError for what is no tensor, ValueError for shapes that differ or a packed gate with an odd last dim,
+    UsageError for any other `approximate`, tensors on two devices, an unknown backend or one that does not take the
+    input.
     """
-    if backend is None and inference(gate, up):
+    if approximate not in ("none", "tanh"):
+        raise UsageError(f"geglu: approximate is 'none' or 'tanh', not {approximate!r}")
+    if backend is None and prepared and inference(gate, up):
         run = prepared.get(layout(approximate, gate, up))
         if run is not None:
             return run(gate, up)
+    check_tensors("geglu", {"gate": gate}, {"up": up})
     if (wrong := shape_error(gate, up)) is not None:
         raise ValueError(f"geglu: {wrong}")
-    if approximate not in ("none", "tanh"):
-        raise UsageError(f"geglu: approximate is 'none' or 'tanh', not {approximate!r}")
     return implementation("geglu", backend, gate, up, approximate)(gate, up, approximate)

@@ -1,11 +1,13 @@
-"""The eager rung: torch's own gelu and a product. It is the honest baseline and takes every input."""
+"""The eager rung: torch's own gelu and a product. It is the honest baseline."""
 
 import torch
 
+from kernelyard.kernels.support import floating_refusal
+
 
 def refusal(gate: torch.Tensor, up: torch.Tensor | None, approximate: str) -> str | None:
-    """None: there is no input that this backend does not take."""
-    return None
+    """Why this backend does not take the input, or None."""
+    return floating_refusal(gate, up)
 
 
 def geglu(gate: torch.Tensor, up: torch.Tensor | None, approximate: str) -> torch.Tensor:

@@ -7,6 +7,7 @@ import torch
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.norms.shapes import check_parameters, count_of
 from kernelyard.kernels.prepared import Layout, Prepared, inference
+from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.dispatch import implementation
 
 prepared = Prepared()
@@ -24,8 +25,10 @@ def layout(
     return (
         *(input.shape, input.stride(), input.dtype, input.get_device(), input.data_ptr() % 16),
         (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape),
-        None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % 16),
-        None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.data_ptr() % 16),
+        None
+        if weight is None
+        else (weight.shape, weight.stride(), weight.dtype, weight.get_device(), weight.data_ptr() % 16),
+        None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device(), bias.data_ptr() % 16),
         eps,
         dim,
     )
@@ -53,13 +56,15 @@ def layer_norm(
     tensor, float64) it is torch's own layer_norm, which a log line says once. A named backend is used or
     refused, never replaced.
 
-    Raises IndexError for a dim that the input does not have; UsageError for a `normalized_shape` that does not end
-    there, a weight or bias of another shape, an unknown backend or one that does not take the input.
+    Raises TypeError for what is no tensor, IndexError for a dim that the input does not have; UsageError for a
+    `normalized_shape` that does not end there, a weight or bias of another shape or on another device, an unknown
+    backend or one that does not take the input.
     """
     if backend is None and prepared and inference(input, weight, bias):
         run = prepared.get(layout(input, normalized_shape, weight, bias, eps, dim))
         if run is not None:
             return run(input, weight, bias)
+    check_tensors("layer_norm", {"input": input}, {"weight": weight, "bias": bias})
     count = count_of(input, normalized_shape, dim)
     check_parameters(input, count, dim, weight=weight, bias=bias)
     arguments = (weight, bias, eps, count, dim)

@@ -7,6 +7,7 @@ import torch
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.norms.shapes import check_casting, check_parameters, count_of, default_eps
 from kernelyard.kernels.prepared import Layout, Prepared, inference
+from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.dispatch import implementation
 
 prepared = Prepared()
@@ -25,7 +26,9 @@ def layout(
     return (
         *(input.shape, input.stride(), input.dtype, input.get_device(), input.data_ptr() % 16),
         (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape),
-        None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % 16),
+        None
+        if weight is None
+        else (weight.shape, weight.stride(), weight.dtype, weight.get_device(), weight.data_ptr() % 16),
         default_eps(input) if eps is None else eps,
         offset,
         casting,
@@ -60,13 +63,15 @@ def rms_norm(
     else Triton on a GPU. Where neither takes the input (a CPU tensor, float64) it is torch's own rms_norm, which a
     log line says once. A named backend is used or refused, never replaced.
 
-    Raises IndexError for a dim that the input does not have; UsageError for a `normalized_shape` that does not end
-    there, a weight of another shape, an unknown casting or backend, or a backend that does not take the input.
+    Raises TypeError for what is no tensor, IndexError for a dim that the input does not have; UsageError for a
+    `normalized_shape` that does not end there, a weight of another shape or on another device, an unknown casting or
+    backend, or a backend that does not take the input.
     """
     if backend is None and prepared and inference(input, weight):
         run = prepared.get(layout(input, normalized_shape, weight, eps, offset, casting, dim))
         if run is not None:
             return run(input, weight, None)
+    check_tensors("rms_norm", {"input": input}, {"weight": weight})
     count = count_of(input, normalized_shape, dim)
     check_parameters(input, count, dim, weight=weight)
     check_casting(casting)

@@ -4,13 +4,14 @@ import torch
 import torch.nn.functional as F
 
 from kernelyard.kernels.norms.shapes import broadcast, span
+from kernelyard.kernels.support import floating_refusal
 
 
 def refusal(
     x: torch.Tensor, weight: torch.Tensor | None, eps: float, offset: float, casting: str, count: int, dim: int
 ) -> str | None:
-    """None: there is no input that this backend does not take."""
-    return None
+    """Why this backend does not take the input, or None."""
+    return floating_refusal(x, weight)
 
 
 def rms_norm(

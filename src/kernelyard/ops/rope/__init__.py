@@ -3,6 +3,7 @@
 import torch
 
 from kernelyard.core.operator import Backend
+from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.dispatch import implementation
 from kernelyard.ops.rope.layout import shape_error
 
@@ -32,9 +33,10 @@ def rope(
     tensor, float64) it is torch's own operators, which a log line says once. A named backend is used or
     refused, never replaced.
 
-    Raises ValueError for shapes that do not belong together or an odd D or R; UsageError for an unknown backend or
-    one that does not take the input.
+    Raises TypeError for what is no tensor, ValueError for shapes that do not belong together or an odd D or R,
+    UsageError for tensors on two devices, an unknown backend or one that does not take the input.
     """
+    check_tensors("rope", {"q": q, "k": k, "cos": cos, "sin": sin})
     if (wrong := shape_error(q, k, cos, sin)) is not None:
         raise ValueError(f"rope: {wrong}")
     return implementation("rope", backend, q, k, cos, sin, interleaved)(q, k, cos, sin, interleaved)

@@ -2,10 +2,12 @@
 
 import torch
 
+from kernelyard.kernels.support import floating_refusal
+
 
 def refusal(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> str | None:
-    """None: there is no input that this backend does not take."""
-    return None
+    """Why this backend does not take the input, or None."""
+    return floating_refusal(q, k, cos, sin)
 
 
 def rope(

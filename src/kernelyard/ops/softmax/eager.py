@@ -1,11 +1,13 @@
-"""The eager rung: torch's own softmax. It is the honest baseline and takes every input."""
+"""The eager rung: torch's own softmax. It is the honest baseline."""
 
 import torch
 
+from kernelyard.kernels.support import floating_refusal
+
 
 def refusal(x: torch.Tensor, dim: int) -> str | None:
-    """None: there is no input that this backend does not take."""
-    return None
+    """Why this backend does not take the input, or None."""
+    return floating_refusal(x)
 
 
 def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:

@@ -11,4 +11,6 @@ class Softmax(torch.nn.Softmax):
     """`torch.nn.Softmax`, computed by `kernelyard.ops.softmax`: shape and dtype as there."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return softmax(input, -1 if self.dim is None else self.dim)
+        # Without a dim torch's module takes the first or the second, by the number of dims, and not the last.
+        dim = int(input.dim() not in (0, 1, 3)) if self.dim is None else self.dim
+        return softmax(input, dim)

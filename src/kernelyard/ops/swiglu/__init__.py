@@ -5,6 +5,7 @@ import torch
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.glu.layout import layout, prepared, shape_error
 from kernelyard.kernels.prepared import inference
+from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.dispatch import implementation
 
 
@@ -21,13 +22,14 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None, *, backend: Backe
     tensor, float64) it is torch's own two operators, which a log line says once. A named backend is used or
     refused, never replaced.
 
-    Raises ValueError for shapes that differ or a packed gate with an odd last dim; UsageError for an unknown
-    backend or one that does not take the input.
+    Raises TypeError for what is no tensor, ValueError for shapes that differ or a packed gate with an odd last dim,
+    UsageError for tensors on two devices, an unknown backend or one that does not take the input.
     """
-    if backend is None and inference(gate, up):
+    if backend is None and prepared and inference(gate, up):
         run = prepared.get(layout("silu", gate, up))
         if run is not None:
             return run(gate, up)
+    check_tensors("swiglu", {"gate": gate}, {"up": up})
     if (wrong := shape_error(gate, up)) is not None:
         raise ValueError(f"swiglu: {wrong}")
     return implementation("swiglu", backend, gate, up)(gate, up)

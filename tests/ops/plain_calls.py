@@ -1,0 +1,60 @@
+"""Calls of every operator on the plainest workload of its grid, for tests that run over all of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from kernelyard import ops
+from kernelyard.core.operator import Backend, Operator
+from kernelyard.core.workload import Workload
+from kernelyard.judge.prepare import leaves
+
+KERNELS = (Backend.TRITON, Backend.CUDA)
+OPERATORS = [pytest.param(ops.definition(name), id=name) for name in ops.operator_names()]
+
+
+def cases(backends: tuple[Backend, ...] = KERNELS) -> list[Any]:
+    """Every operator with each of those backends that it is written in."""
+    return [
+        pytest.param(ops.definition(name), backend.value, id=f"{name}-{backend.value}")
+        for name in ops.operator_names()
+        for backend in ops.backends(name)
+        if backend in backends
+    ]
+
+
+def plain(operator: Operator) -> Workload:
+    """The first workload of the grid with nothing special about it and a batch to vary."""
+    return next(w for w in operator.workloads if len(w.shape) > 1 and 0 not in w.shape and not w.options)
+
+
+def inputs(operator: Operator, rows: int, device: torch.device, dtype: str = "float32") -> dict[str, Any]:
+    """A backend's arguments by name, for `rows` of the plain workload; none wants a gradient."""
+    workload = plain(operator)
+    shape = (rows, *workload.shape[1:])
+    return operator.make_inputs(workload.model_copy(update={"shape": shape, "dtype": dtype, "seed": rows}), device)
+
+
+def batch(operator: Operator, rows: int, device: torch.device, dtype: str = "float32") -> list[Any]:
+    """The arguments of a differentiable call on `rows` of the plain workload."""
+    return leaves(operator, inputs(operator, rows, device, dtype))[0]
+
+
+def kernel(operator: Operator, backend: str, arguments: list[Any]) -> Callable[..., Any]:
+    """The backend's own function; skips the test where it refuses the arguments."""
+    module = ops.backend_module(operator.name, backend)
+    if (reason := module.refusal(*arguments)) is not None:
+        pytest.skip(f"refused: {reason}")
+    return getattr(module, operator.name)
+
+
+def wanting(arguments: list[Any]) -> list[torch.Tensor]:
+    """Those of the arguments that want a gradient."""
+    return [item for item in arguments if isinstance(item, torch.Tensor) and item.requires_grad]
+
+
+def same(left: tuple[torch.Tensor, ...], right: tuple[torch.Tensor, ...]) -> bool:
+    """Whether all tensors are equal, bit for bit."""
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))

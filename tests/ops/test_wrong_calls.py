@@ -1,0 +1,139 @@
+"""What a caller gets wrong: one line that names what was expected, the same from every operator."""
+
+import inspect
+import logging
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from plain_calls import OPERATORS, cases, inputs, same
+
+from kernelyard import ops
+from kernelyard.core.errors import UsageError
+from kernelyard.core.operator import Backend, Operator
+from kernelyard.judge.prepare import as_tuple
+from kernelyard.ops import dispatch
+
+CPU = torch.device("cpu")
+
+
+def _arguments(operator: Operator) -> dict[str, Any]:
+    """The public function's arguments for a plain call, by its own names."""
+    positional, named = operator.public_arguments(*inputs(operator, 3, CPU).values())
+    bound = inspect.signature(getattr(ops, operator.name)).bind(*positional, **named)
+    bound.apply_defaults()
+    return {name: value for name, value in bound.arguments.items() if name != "backend"}
+
+
+def _tensors(arguments: dict[str, Any]) -> list[str]:
+    return [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
+
+
+def _raises(kind: type[Exception], operator: Operator, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(kind) as caught:
+        getattr(ops, operator.name)(**arguments)
+    message = str(caught.value)
+    assert said in message and operator.name in message and "\n" not in message
+
+
+@pytest.mark.parametrize("backend", [None, "triton"])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_what_is_no_tensor_is_named(operator: Operator, backend: str | None) -> None:
+    given = {**_arguments(operator), "backend": backend}
+    parameters = inspect.signature(getattr(ops, operator.name)).parameters
+    for name in _tensors(given):
+        _raises(TypeError, operator, {**given, name: [1.0, 2.0]}, f"{name} is of type list, expected a tensor")
+        if parameters[name].default is inspect.Parameter.empty:
+            _raises(TypeError, operator, {**given, name: None}, f"{name} is None, expected a tensor")
+
+
+@pytest.mark.parametrize("backend", [None, "eager", "triton"])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_tensors_lie_on_one_device(operator: Operator, backend: str | None) -> None:
+    given = {**_arguments(operator), "backend": backend}
+    first, *others = _tensors(given)
+    for name in others:
+        wrong = {**given, name: given[name].to("meta")}
+        _raises(UsageError, operator, wrong, f"{name} is on meta and {first} on cpu, expected one device")
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_what_is_prepared_for_one_device_is_not_launched_for_another(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layout tells a parameter that was left on the CPU from one that was not: a kernel would read its address."""
+    module = import_module(f"kernelyard.ops.{operator.name}")
+    layout = getattr(module, "layout", None)
+    if not hasattr(module, "prepared"):
+        pytest.skip("nothing is prepared for its public function")
+    given = {**_arguments(operator), "activation": "none"}
+    names = list(inspect.signature(layout).parameters)
+    for name in _tensors(given):
+        found = []
+        for moved in (None, given[name]):
+            monkeypatch.setattr(torch.Tensor, "get_device", lambda tensor, moved=moved: int(tensor is moved))
+            found.append(layout(**{key: given[key] for key in names}))
+        assert found[0] != found[1], name
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_dtype_or_layout_that_nothing_takes_is_named(operator: Operator) -> None:
+    given = _arguments(operator)
+    floating = [name for name in _tensors(given) if given[name].is_floating_point()]
+    for name in floating:
+        _raises(UsageError, operator, {**given, name: given[name].long()}, "takes floating dtypes, not int64")
+    sparse = {**given, floating[0]: given[floating[0]].to_sparse()}
+    _raises(UsageError, operator, sparse, "takes strided tensors, not sparse_coo")
+
+
+@pytest.mark.parametrize(("operator", "backend"), cases(tuple(Backend)))
+def test_a_backend_refuses_by_name_what_it_does_not_take(operator: Operator, backend: str) -> None:
+    given = _arguments(operator)
+    doubles = {name: given[name].double() for name in _tensors(given) if given[name].is_floating_point()}
+    if backend == Backend.EAGER.value:
+        outputs = as_tuple(getattr(ops, operator.name)(**{**given, **doubles, "backend": backend}))
+        assert all(output.dtype is torch.float64 for output in outputs)
+        return
+    said = f"the {backend} backend of {operator.name} does not take this input: "
+    _raises(UsageError, operator, {**given, **doubles, "backend": backend}, said)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_misspelt_backend_is_answered_with_the_nearest(operator: Operator) -> None:
+    with pytest.raises(UsageError, match="unknown backend 'tritn': did you mean 'triton'"):
+        getattr(ops, operator.name)(**_arguments(operator), backend="tritn")
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_cpu_call_falls_back_to_eager_and_says_so_once(operator: Operator, caplog: pytest.LogCaptureFixture) -> None:
+    dispatch._said.clear()
+    given = _arguments(operator)
+    with caplog.at_level(logging.WARNING, logger="kernelyard.ops"):
+        first, second = (as_tuple(getattr(ops, operator.name)(**given)) for _ in range(2))
+    assert same(first, second)
+    assert same(first, as_tuple(getattr(ops, operator.name)(**given, backend="eager")))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{operator.name} on cpu runs torch's eager implementation: no kernel runs on a CPU"
+    ]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_meta_tensors_have_shapes_and_dtypes(operator: Operator) -> None:
+    """A model is built and counted on the meta device before its weights are loaded."""
+    given = _arguments(operator)
+    meta = {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in given.items()}
+    outputs = as_tuple(getattr(ops, operator.name)(**meta))
+    for got, expected in zip(outputs, as_tuple(getattr(ops, operator.name)(**given)), strict=True):
+        assert got.is_meta and got.shape == expected.shape and got.dtype == expected.dtype
+    _raises(UsageError, operator, {**meta, "backend": "triton"}, "needs data, which a meta tensor does not have")
+
+
+@pytest.mark.parametrize("operator", [item for item in OPERATORS if hasattr(F, str(item.id))])
+def test_arguments_are_torchs_own_in_name_and_order(operator: Operator) -> None:
+    ours = inspect.signature(getattr(ops, operator.name)).parameters.values()
+    theirs = list(inspect.signature(getattr(F, operator.name)).parameters)
+    by_place = [parameter.name for parameter in ours if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    assert by_place == theirs[: len(by_place)]
+    assert len(by_place) >= 1
