@@ -57,8 +57,9 @@ def test_a_backend_that_refuses_is_named_and_no_failure(benched, capsys) -> None
 
 
 def test_nothing_proved_is_nothing_written(benched) -> None:
-    benched(REFUSING)
-    assert not benched.path.exists()
+    with pytest.raises(UsageError, match="nothing was measured: no row added to"):
+        benched(REFUSING)
+    assert not benched.path.exists() and not benched.path.parent.exists()
 
 
 def test_a_rerun_adds_and_overwrite_replaces(benched) -> None:

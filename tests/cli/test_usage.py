@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = str(ROOT / "examples/judge/problem.py")
+LEDGER = str(ROOT / "benchmarks/results/bench.csv")
 SOLUTION = str(ROOT / "examples/judge/correct.py")
 
 
@@ -51,6 +52,12 @@ def kernelyard(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (["problems", "list"], "--suite kernelbench needs --source local PATH"),
         (["problems", "list", "--source", "local"], "--source local needs the path of a checkout"),
         (["problems", "list", "--suite", "library", "--gpu", "H1000"], "did you mean 'H100'?"),
+        (["check", "softmax", "--shape", "3x4", "--device", "cpu", "--backend", "cuda"], "needs an NVIDIA GPU"),
+        (["bench", "softmax", "--csv", "{folder}"], "a folder; expected the CSV that rows are added to"),
+        (["bench", "softmax", "--csv", "{raises}/bench.csv"], "Not a directory"),
+        (["plot", "--all", "--csv", LEDGER, "--out", "{raises}"], "File exists"),
+        (["plot", "--all", "--csv", LEDGER, "--out", "{raises}/pictures"], "Not a directory"),
+        (["plot", "--all", "--csv", LEDGER, "--out", "pictures", "--device", "TPU"], "no device in the ledger"),
         (["ladder"], "Missing argument"),
         (["ladder", "softmax", "--fast"], "No such option"),
     ],
@@ -64,7 +71,8 @@ def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tmp_path: 
         (folder / f"{name}.py").write_text(text)
     empty = tmp_path / "cwd"
     empty.mkdir()
-    words = [word.format(**{name: str(folder / f"{name}.py") for name in files}) for word in arguments]
+    given = {**{name: str(folder / f"{name}.py") for name in files}, "folder": str(folder)}
+    words = [word.format(**given) for word in arguments]
     done = kernelyard(*words, cwd=empty)
     assert done.returncode == 2
     assert done.stdout == ""

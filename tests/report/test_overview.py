@@ -47,6 +47,26 @@ def test_ours_are_drawn_thicker_than_any_other() -> None:
     assert len({look.color for look in looks.values()}) == len(looks)
 
 
+def test_a_device_that_nothing_was_measured_on_is_named(frame, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no device in the ledger has 'TPU' in its name; expected a part of"):
+        overview.save_overviews(frame, ["softmax"], tmp_path / "pictures", "TPU")
+    assert not (tmp_path / "pictures").exists()
+
+
+def test_a_picture_that_is_interrupted_leaves_the_old_one(frame, tmp_path: Path, monkeypatch) -> None:
+    old = tmp_path / "softmax.png"
+    old.write_text("an old picture")
+
+    def interrupted(self: object, file: object, **_: object) -> None:
+        file.write(b"half a picture")  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        overview.save_overviews(frame, ["softmax"], tmp_path)
+    assert old.read_text() == "an old picture" and list(tmp_path.iterdir()) == [old]
+
+
 def test_all_kernels_are_drawn_and_their_sections_written(frame, tmp_path: Path, capsys) -> None:
     csv, document = tmp_path / "bench.csv", tmp_path / "results.md"
     frame.to_csv(csv, index=False)

@@ -67,6 +67,19 @@ def test_a_document_gets_the_tables_under_what_they_were_measured_on(frame, tmp_
         assert fact in text
 
 
+def test_a_document_is_replaced_and_never_written_in_place(frame, tmp_path, monkeypatch) -> None:
+    document = tmp_path / "results.md"
+    document.write_text("# Results\n")
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        results.write_section(document, frame, "softmax", tmp_path)
+    assert document.read_text() == "# Results\n" and list(tmp_path.iterdir()) == [document]
+
+
 def test_writing_twice_changes_nothing(frame, tmp_path) -> None:
     path = document(tmp_path, "# Results\n")
     results.write_section(path, frame, "softmax", tmp_path)

@@ -91,6 +91,8 @@ def bench(
 
     frame = pd.DataFrame([row.model_dump() for row in rows], columns=ledger.COLUMNS)
     _print(frame, rivals)
+    if not rows and not (negative or run.negative):
+        raise UsageError(f"nothing was measured: no row added to {csv}")
     run.say(f"{len(rows)} rows added to {csv}" if rows else f"nothing was measured: no row added to {csv}")
     if plot and rows:
         for path in save_overviews(ledger.read(csv), sorted(frame["kernel_name"].unique()), csv.parent):

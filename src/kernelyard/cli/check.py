@@ -9,6 +9,7 @@ from rich.table import Table
 
 from kernelyard import ops
 from kernelyard.core.environment import describe, resolve_device
+from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Operator
 from kernelyard.core.verdict import worst_of
 from kernelyard.core.workload import Workload, parse_dtype
@@ -41,6 +42,9 @@ def check(
         answers = Answers(definition, honest, workload, where)
         proofs += [prove(definition, candidate, honest, workload, where, answers) for candidate in candidates]
 
+    if all(proof.status == REFUSED for proof in proofs):
+        reasons = dict.fromkeys(f"{proof.backend} {proof.message}" for proof in proofs)
+        raise UsageError(f"nothing of {operator} was proved: {'; '.join(reasons)}")
     wrong = [proof for proof in proofs if not proof.passed and proof.status != REFUSED]
     for proof in wrong:
         print(f"{proof.backend} on {proof.workload}: {proof.status}: {proof.report or proof.message}")

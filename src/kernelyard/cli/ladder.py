@@ -7,8 +7,11 @@ from rich.console import Console
 
 from kernelyard import ops
 from kernelyard.core.environment import resolve_device
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Status
 from kernelyard.core.workload import Mode, parse_dtype
 from kernelyard.judge.floor import floor, measure_ceilings
+from kernelyard.judge.prove import REFUSED
 from kernelyard.ladder.climb import climb
 from kernelyard.report.console import table_console
 from kernelyard.report.ladder import ceiling_line, ladder_table
@@ -42,8 +45,11 @@ def ladder(
         climbed = climb(
             definition, candidates, implementation(operator, "eager"), workload, mode, least, where, status.update
         )
+    if all(row.status == REFUSED for row in climbed.rows):
+        reasons = "; ".join(f"{row.backend} {row.message}" for row in climbed.rows)
+        raise UsageError(f"nothing of {operator} ran: {reasons}")
     console.print(ladder_table(climbed))
     console.print(climbed.environment.line, soft_wrap=True)
     print(climbed.model_dump_json())
-    if any(row.status not in ("passed", "refused") for row in climbed.rows):
+    if any(row.status not in (Status.PASSED.value, REFUSED) for row in climbed.rows):
         raise typer.Exit(1)

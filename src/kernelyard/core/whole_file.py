@@ -5,20 +5,20 @@ import tempfile
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Writes a new file beside the old one and puts it in its place in one step. An OSError names `path`."""
     try:
-        _replace(path, text)
+        _replace(path, content)
     except OSError as error:
         error.filename, error.filename2 = str(path), None
         raise
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: str | bytes) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes a file for its owner alone; these are shared like any other file beside them.

@@ -13,6 +13,7 @@ from kernelyard.campaign.outcomes import OPPONENTS
 from kernelyard.core.errors import UsageError
 from kernelyard.report.campaign_drawings import COLORS
 from kernelyard.report.distribution import BIN, LOOKS, curve, histogram, ratio_label
+from kernelyard.report.picture import write_png
 from kernelyard.report.provenance import wrapped
 
 
@@ -28,7 +29,7 @@ def save_pictures(analysis: Analysis, answers: Sequence[Answers], folder: Path) 
         folder / f"{stem}_speedups.png": draw_speedups(analysis, answers, shown),
     }
     for path, figure in pictures.items():
-        figure.savefig(path, dpi=200)
+        write_png(path, figure, dpi=200)
     return list(pictures)
 
 

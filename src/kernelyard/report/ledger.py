@@ -5,6 +5,7 @@ import fcntl
 import io
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,8 +140,15 @@ def append(path: Path, rows: Sequence[BenchRow], *, overwrite: bool = False) -> 
 
 
 def require_ledger(path: Path) -> None:
-    """Raises UsageError where `append` would: before an hour of measuring, not after it."""
+    """Raises UsageError where `append` would fail: before an hour of measuring, not after it."""
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; expected the CSV that rows are added to")
     _existing_text(path)
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(f"{path}: nothing can be written to {folder}: {error.strerror}") from None
 
 
 def read(path: Path) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from kernelyard.core.errors import UsageError
+from kernelyard.core.whole_file import write_whole
 
 
 def markers(name: str) -> tuple[str, str]:
@@ -30,4 +31,4 @@ def replace(document: Path, name: str, body: str) -> None:
     """Put `body` between the markers of `name`."""
     before, _, after = split(document, read(document), name)
     begin, end = markers(name)
-    document.write_text(f"{before}{begin}\n\n{body}\n\n{end}{after}")
+    write_whole(document, f"{before}{begin}\n\n{body}\n\n{end}{after}")

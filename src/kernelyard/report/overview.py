@@ -15,6 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from kernelyard.core.errors import UsageError, unknown
 from kernelyard.report import ledger
 from kernelyard.report.palette import OURS, styles
+from kernelyard.report.picture import write_png
 from kernelyard.report.provenance import provenance, wrapped
 from kernelyard.report.summary import dtype_of, dtypes_of, modes_of, sweeps
 from kernelyard.report.table import format_size
@@ -29,17 +30,21 @@ LEAST_WIDTH = 10.5
 def save_overviews(frame: pd.DataFrame, kernels: Sequence[str], folder: Path, device: str | None = None) -> list[Path]:
     """Draws each kernel's picture, one for each device (or those whose name has `device` in it); the PNGs' paths.
 
-    Raises UsageError for a kernel without speeds and floors.
+    Raises UsageError for a kernel without speeds and floors, and for a device that none was measured on.
     """
+    shown = {
+        folder / picture_name(frame, kernel, name): rows
+        for kernel in kernels
+        for name, rows in pictured(frame, kernel).items()
+        if device is None or device.lower() in name.lower()
+    }
+    if not shown:
+        names = sorted(frame[frame["kernel_name"].isin(kernels)]["gpu_name"].unique())
+        raise UsageError(f"no device in the ledger has {device!r} in its name; expected a part of {', '.join(names)}")
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for kernel in kernels:
-        for name, rows in pictured(frame, kernel).items():
-            if device is None or device.lower() in name.lower():
-                path = folder / picture_name(frame, kernel, name)
-                draw_overview(rows).savefig(path, dpi=130)
-                paths.append(path)
-    return paths
+    for path, rows in shown.items():
+        write_png(path, draw_overview(rows), dpi=130)
+    return list(shown)
 
 
 def pictured(frame: pd.DataFrame, kernel: str) -> dict[str, pd.DataFrame]:

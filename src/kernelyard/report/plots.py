@@ -16,6 +16,7 @@ from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.workload import parse_dtype
 from kernelyard.report import ledger
 from kernelyard.report.palette import styles
+from kernelyard.report.picture import write_png
 from kernelyard.report.provenance import provenance, wrapped
 from kernelyard.report.table import format_bytes, format_ms, format_size, without_zeros
 
@@ -185,7 +186,7 @@ def save(chart: Chart, folder: Path) -> Path:
     """Draws a chart into `folder`, over any older picture of it, and returns the PNG's path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{chart.stem}.png"
-    draw(chart).savefig(path, dpi=150)
+    write_png(path, draw(chart), dpi=150)
     return path
 
 
