@@ -3,6 +3,7 @@
 from functools import partial
 
 import torch
+from torch.utils._device import _device_constructors
 
 from kernelyard.judge.poison import poisoned_empty
 
@@ -36,3 +37,11 @@ def test_what_was_bound_inside_allocates_as_ever_outside() -> None:
         assert filled == ["fill_"]
     finally:
         torch.Tensor.fill_ = fill  # type: ignore[method-assign]
+
+
+def test_a_device_as_a_context_still_knows_what_allocates() -> None:
+    _device_constructors.cache_clear()
+    with poisoned_empty(), torch.device("meta"):
+        torch.zeros(2)
+    with torch.device("meta"):
+        assert torch.empty(2).is_meta

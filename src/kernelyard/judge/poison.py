@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import torch
 from torch._C._dynamo import guards
+from torch.utils._device import _device_constructors
 
 
 @contextmanager
@@ -17,6 +18,9 @@ def poisoned_empty() -> Iterator[None]:
     or prepared during a proof keeps the function it found, and would be timed with a pass of NaN for each result.
     """
     inside = True
+    # A device as a context, `with torch.device("meta")`, knows by a cached set what allocates. Filled inside, it would
+    # hold our functions for good and torch's own would pass it by.
+    _device_constructors()
 
     def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def make_poisoned(*args: Any, **kwargs: Any) -> torch.Tensor:
