@@ -1,5 +1,6 @@
 """Tables of benchmark rows, in a terminal's shape and between a document's markers."""
 
+import errno
 import re
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def test_a_document_is_replaced_and_never_written_in_place(frame, tmp_path, monk
     document.write_text("# Results\n")
 
     def full_disk(descriptor: int) -> None:
-        raise OSError("no space left on device")
+        raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="no space"):
