@@ -55,6 +55,8 @@ def test_entries_have_kernelbenchs_fields(tmp_path: Path) -> None:
     }  # fmt: skip
     assert good["metadata"]["correctness_trials"] == "(3 / 3)" and good["metadata"]["decision"] == "faster"
     assert not bad["correctness"] and bad["runtime"] == -1.0 and bad["metadata"]["status"] == "crashed"
+    hashes = ("problem_sha256", "solution_sha256")
+    assert [good["metadata"][name] for name in hashes] == ["p", "s"], "which text it is of"
     assert not list(tmp_path.glob(".*"))
 
 

@@ -76,6 +76,8 @@ def entry(one: Judged) -> dict[str, Any]:
         "device": device,
         JUDGE: f"kernelyard {kernelyard.__version__}",
         "status": verdict.status.value,
+        "problem_sha256": verdict.problem_sha256,
+        "solution_sha256": verdict.solution_sha256,
     }
     if verdict.trials:
         metadata["correctness_trials"] = f"({verdict.trials} / {verdict.trials})" if passed else f"({verdict.trials})"

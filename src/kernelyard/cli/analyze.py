@@ -74,8 +74,8 @@ def analyze(
     k_values = tuple(dict.fromkeys(k or (1,)))
     reasons = _degenerate(found, suite)
     analysis, answers = analyzed(found, opponents, suite, reasons, p_values, k_values)
-    write_whole(run / STORED, analysis.model_dump_json(indent=1))
     console.print(analysis_text(analysis))
+    write_whole(run / STORED, analysis.model_dump_json(indent=1))
     if html is not None:
         write_whole(html, render(analysis, answers, found.judged, sources_of(found, answers), reasons))
         print(html)

@@ -24,7 +24,8 @@ function sort(header) {
   header.setAttribute("aria-sort", down ? "descending" : "ascending");
   const key = header.dataset.key;
   const number = header.dataset.kind === "number";
-  const ordered = groups.slice().sort((one, other) => {
+  // From the order that is shown: what is alike keeps that of the click before.
+  const ordered = Array.from(table.tBodies).sort((one, other) => {
     const [a, b] = [one.dataset[key], other.dataset[key]];
     if (!a || !b) return (a ? 0 : 1) - (b ? 0 : 1);
     const order = number ? Number(a) - Number(b) : a.localeCompare(b);
