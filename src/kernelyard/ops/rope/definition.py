@@ -120,6 +120,7 @@ _EVERY_DTYPE: Cases = (
 _ONCE: Cases = (
     ((1, 1, 1, 2), {}),
     ((1, 2, 1, 2), {"interleaved": True}),
+    ((1, 3, 11, 18), {}),
     ((3, 5, 1, 32), {"layout": "by_token", "table": "batched"}),
     ((2, 3, 4, 6), {"rotated": 0}),
     ((0, 2, 3, 8), {}),

@@ -1,0 +1,58 @@
+"""Every operator's grid holds what users need of any operator, so that `check` and the contract test prove it."""
+
+from collections.abc import Callable
+from math import isqrt
+from typing import Any
+
+import pytest
+import torch
+from plain_calls import OPERATORS
+
+from kernelyard.core.operator import Operator
+from kernelyard.core.workload import DTYPES, Workload
+
+CPU = torch.device("cpu")
+VECTOR = 16
+"""Bytes that a kernel reads at once where it may."""
+
+Inputs = list[torch.Tensor]
+
+
+def _floating(operator: Operator, workload: Workload) -> Inputs:
+    given = operator.make_inputs(workload, CPU)
+    return [given[name] for name in operator.differentiable if given[name] is not None]
+
+
+def _is_prime(n: int) -> bool:
+    return n > 1 and all(n % divisor for divisor in range(2, isqrt(n) + 1))
+
+
+def _some(holds: Callable[[torch.Tensor], Any]) -> Callable[[Inputs], bool]:
+    return lambda tensors: any(holds(x) for x in tensors)
+
+
+NEEDS: dict[str, Callable[[Inputs], bool]] = {
+    "no rows": _some(lambda x: x.dim() > 1 and x.shape[0] == 0),
+    "one row": _some(lambda x: x.dim() > 1 and x.shape[:-1].numel() == 1 and x.shape[-1] > 1),
+    "a size that is odd": _some(lambda x: any(size > 8 and size % 2 for size in x.shape)),
+    "a size that is prime": _some(lambda x: any(size > 8 and _is_prime(size) for size in x.shape)),
+    "a length that is no multiple of 8": _some(lambda x: x.numel() and x.shape[-1] > 8 and x.shape[-1] % 8),
+    "one element off any alignment": _some(lambda x: x.numel() and x.is_contiguous() and x.data_ptr() % VECTOR),
+    "rows that lie apart": _some(lambda x: x.dim() > 1 and x.stride(-1) == 1 and x.stride(-2) > x.shape[-1] > 1),
+    "elements that lie apart": _some(lambda x: x.dim() > 1 and x.numel() and x.stride(-1) > 1 and x.shape[-1] > 1),
+    "rows that are one in memory": _some(lambda x: x.numel() and 0 in x.stride()),
+}
+
+
+# rope refuses an odd head in so many words; its sizes that are odd are heads, tokens and batches.
+@pytest.mark.parametrize("need", NEEDS)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_grid_holds(operator: Operator, need: str) -> None:
+    small = [workload for workload in operator.workloads if torch.Size(workload.shape).numel() < 2**16]
+    assert any(NEEDS[need](_floating(operator, workload)) for workload in small)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_grid_holds_every_dtype_and_what_a_grids_side_cannot_count(operator: Operator) -> None:
+    assert {workload.dtype for workload in operator.workloads} == set(DTYPES)
+    assert any(max(workload.shape) > 65535 for workload in operator.gpu_workloads)
