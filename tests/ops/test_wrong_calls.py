@@ -2,6 +2,8 @@
 
 import inspect
 import logging
+import subprocess
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -117,6 +119,28 @@ def test_a_cpu_call_falls_back_to_eager_and_says_so_once(operator: Operator, cap
     assert [record.getMessage() for record in caplog.records] == [
         f"{operator.name} on cpu runs torch's eager implementation: no kernel runs on a CPU"
     ]
+
+
+WITHOUT_COMPILERS = """
+import sys
+sys.modules["triton"] = sys.modules["cuda"] = None
+import torch
+from kernelyard import ops
+from kernelyard.core.errors import UsageError
+ops.softmax(torch.zeros(3, device="meta"))
+for backend, package in (("triton", "triton"), ("cuda", "cuda")):
+    try:
+        ops.softmax(torch.zeros(3), backend=backend)
+    except UsageError as error:
+        assert f"needs the package {package}" in str(error) and "which is not installed" in str(error), error
+    else:
+        raise AssertionError(backend)
+"""
+
+
+def test_a_backend_whose_compiler_is_not_installed_is_passed_over_or_refused() -> None:
+    """triton and cuda-core are for Linux alone; elsewhere a device that is no CPU still gets eager."""
+    subprocess.run([sys.executable, "-c", WITHOUT_COMPILERS], check=True)
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

@@ -40,8 +40,10 @@ def implementation(op: str, backend: Backend | str | None, x: torch.Tensor, *oth
         for candidate in _FASTEST:
             if not _exists(op, candidate.value):
                 continue
-            module = _module(op, candidate.value)
-            reason = transformed or module.refusal(x, *others)
+            reason = _load(op, candidate.value) or transformed
+            if reason is None:
+                module = _module(op, candidate.value)
+                reason = module.refusal(x, *others)
             if reason is None:
                 if candidate is Backend.CUDA and not torch.compiler.is_compiling():
                     _accepted[op] = module.refusal, getattr(module, op)
@@ -55,11 +57,12 @@ def implementation(op: str, backend: Backend | str | None, x: torch.Tensor, *oth
 
 def _named(op: str, backend: str, transformed: str | None, x: torch.Tensor, *others: Any) -> Callable[..., Any]:
     """The named backend's function for the input; raises UsageError where it refuses it."""
-    module = _module(op, backend)
-    reason = (None if backend == Backend.EAGER.value else transformed) or module.refusal(x, *others)
+    reason = _load(op, backend) or (None if backend == Backend.EAGER.value else transformed)
+    if reason is None:
+        reason = _module(op, backend).refusal(x, *others)
     if reason is not None:
         raise UsageError(f"the {backend} backend of {op} does not take this input: {reason}")
-    function = getattr(module, op)
+    function = getattr(_module(op, backend), op)
     if backend not in _KERNELS and _is_autocast(x.device.type):
         return _without_autocast(function, x.device.type)
     return function
@@ -80,7 +83,6 @@ def _without_autocast(function: Callable[..., Any], device_type: str) -> Callabl
 
 
 def _module(op: str, backend: str) -> ModuleType:
-    _load(op, backend)
     return sys.modules[f"kernelyard.ops.{op}.{backend}"]
 
 
@@ -88,10 +90,15 @@ def _exists(op: str, backend: str) -> bool:
     return backend in backends(op)
 
 
-def _load(op: str, backend: str) -> None:
+def _load(op: str, backend: str) -> str | None:
+    """Imports the backend; why that cannot be done here, or None."""
     if (op, backend) not in _loaded:
-        backend_module(op, backend)
+        try:
+            backend_module(op, backend)
+        except ModuleNotFoundError as error:
+            return f"needs the package {error.name}, which is not installed"
         _loaded.add((op, backend))
+    return None
 
 
 # What torch.compiler.assume_constant_result sets, without its import of Dynamo (a second): Dynamo runs the
