@@ -18,6 +18,7 @@ from kernelyard.report.campaign_html import render
 from kernelyard.report.campaign_plots import save_pictures
 from kernelyard.report.console import table_console
 from kernelyard.report.distribution import curve, histogram
+from kernelyard.report.verdict import gist
 
 HOSTILE = "</td></script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too' \u202e"
 
@@ -100,6 +101,14 @@ def test_every_number_of_a_verdict_is_there(tmp_path) -> None:
         "15 calls timed by cuda_event, cache cold; 8 paired rounds",
     ):
         assert shown in text, shown
+
+
+def test_of_a_compilers_words_the_error_is_shown(tmp_path) -> None:
+    message = "RuntimeError: Error building extension\nc++ -c main.cpp\nmain.cpp:6: error: expected ';'\n  6 | x"
+    failed = judged(1, status=Status.COMPILE_ERROR, message=message)
+    assert "evidence and source: main.cpp:6: error: expected ';' said" in Page(page(tmp_path, [failed])).text
+    assert gist("ValueError: no error\nmore") == "ValueError: no error"
+    assert gist("") == ""
 
 
 def test_a_closed_row_says_which_sample_it_is_and_why_it_did_not_pass(tmp_path) -> None:

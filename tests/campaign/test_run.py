@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up_runs import judged
 from solutions import PROBLEMS, SOLUTIONS, write
 
+from kernelyard.campaign.candidates import Found
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
+from kernelyard.cli.run import _Shown
 from kernelyard.sandbox.processes import descendants
 
 ROOT = Path(__file__).parents[2]
@@ -160,6 +163,14 @@ def test_what_kernelbench_judged_is_taken_and_said(start: Start, tmp_path: Path)
     (folder / "eval_results.json").write_text(json.dumps(results))
     assert "0 to judge; 12 are taken as KernelBench judged them" in finish(start("theirs"))
     assert json.loads((folder / "eval_results.json").read_text()) == results
+
+
+def test_a_strangers_message_cannot_repaint_the_terminal(capsys) -> None:
+    with _Shown(Found((), 0), [], 0) as shown:
+        shown.judged(judged(1, message="ValueError: \x1b[2J\u202e gone\nmore"))
+    out = capsys.readouterr().out
+    assert "incorrect_value  ValueError: \\u001b[2J\\u202e gone  (1.0 s)" in out
+    assert "\x1b" not in out and "more" not in out
 
 
 def test_usage(start: Start, tmp_path: Path) -> None:

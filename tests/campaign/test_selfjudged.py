@@ -43,6 +43,9 @@ def test_each_level_is_counted_and_only_what_fails_is_named() -> None:
     assert "| 1/2_Made_Up | passed, faster | 1.30x (1.29-1.31) | 0.4 % |  |" in table
     assert "| 1/3_Made_Up | invalid_problem | - | - | the reference / answers unlike itself |" in table
     assert "| 1/4_Made_Up | no verdict | - | - |  |" in table
+    noisy = of_itself(SUITE, 4, 1.0, noise=0.5, decision="inconclusive")
+    table = self_judged_table(SUITE, self_judged(SUITE, [*verdicts, noisy]))
+    assert "| 1/4_Made_Up | passed, inconclusive | 1.00x (0.99-1.01) | 50.0 % | too noisy to tell a tie |" in table
     alone = suite_of(1)
     assert self_judged_table(alone, self_judged(alone, verdicts)).endswith("All of them passed and are a tie.")
 

@@ -26,6 +26,8 @@ from kernelyard.core.policy import Policy
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.workload import parse_dtype
 from kernelyard.judge.plan import Plan
+from kernelyard.report.untrusted import visible
+from kernelyard.report.verdict import gist
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import GIB, Limits
 from kernelyard.sandbox.session import Deadlines
@@ -213,9 +215,9 @@ class _Shown:
         self._statuses[verdict.status.value] += 1
         self._new += 1
         speed = f"{verdict.speedup:.3g}x {verdict.decision.value}" if verdict.speedup and verdict.decision else ""
-        first = verdict.message.partition("\n")[0][:100]
+        why = visible(gist(verdict.message), 100)
         took = " + ".join(f"{seconds:.1f}" for seconds in one.seconds.values())
-        print(f"{one.key}  {verdict.status.value}  {speed or first}  ({took} s)", flush=True)
+        print(f"{one.key}  {verdict.status.value}  {speed or why}  ({took} s)", flush=True)
 
     def elsewhere(self, _: Candidate) -> None:
         self._statuses["judged by another process"] += 1

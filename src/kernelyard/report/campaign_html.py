@@ -20,6 +20,7 @@ from kernelyard.report import campaign
 from kernelyard.report.campaign_drawings import drawings
 from kernelyard.report.html import templates
 from kernelyard.report.untrusted import visible
+from kernelyard.report.verdict import gist
 
 LONGEST_REASON = 120
 """Characters of the line that a closed row shows."""
@@ -42,8 +43,8 @@ class Row:
     @property
     def why(self) -> str:
         """What was said of a sample, in the line that shows while it is closed; nothing of one that passed."""
-        first = self.verdict.message.partition("\n")[0] if self.verdict and not self.outcome.right else ""
-        return first if len(first) <= LONGEST_REASON else first[:LONGEST_REASON] + "…"
+        said = gist(self.verdict.message) if self.verdict and not self.outcome.right else ""
+        return said if len(said) <= LONGEST_REASON else said[:LONGEST_REASON] + "…"
 
     @property
     def keys(self) -> dict[str, str]:

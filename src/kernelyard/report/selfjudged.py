@@ -5,6 +5,7 @@ from statistics import median
 
 from kernelyard.campaign.selfjudged import SelfJudged
 from kernelyard.core.verdict import Verdict
+from kernelyard.judge.decision import DEAF
 from kernelyard.report.table import NOT_MEASURED, format_interval, format_percent
 from kernelyard.report.untrusted import visible
 from kernelyard.suites.suite import Suite
@@ -57,7 +58,8 @@ def _cells(each: SelfJudged) -> tuple[str, ...]:
     if verdict is None:
         return title, "no verdict", NOT_MEASURED, NOT_MEASURED, ""
     ending = verdict.status.value + (f", {verdict.decision.value}" if verdict.decision else "")
-    reasons = [verdict.message, *(f"{flag.name}: {flag.evidence}" for flag in verdict.flags)]
+    loud = "too noisy to tell a tie" if (verdict.noise or 0.0) > DEAF else ""
+    reasons = [verdict.message, loud, *(f"{flag.name}: {flag.evidence}" for flag in verdict.flags)]
     return (
         title,
         ending,

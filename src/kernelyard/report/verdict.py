@@ -73,6 +73,12 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     return lines
 
 
+def gist(message: str) -> str:
+    """The line of a message that says most: a compiler's first error, which comes after its command; else the first."""
+    lines = message.splitlines() or [""]
+    return next((line for line in lines if ": error: " in line), lines[0])
+
+
 def _decided(verdict: Verdict) -> str:
     if verdict.decision is Decision.INCONCLUSIVE and verdict.confirmed is False and (verdict.speedup_low or 0) > 1:
         return "inconclusive, for the judge's own clock does not show a gain"
