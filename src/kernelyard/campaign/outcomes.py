@@ -63,7 +63,7 @@ def of_judged(judged: Judged, find: FindBaseline) -> Outcome:
     baseline = baseline_of(verdict, find)
     gains: dict[str, Gain] = {}
     if verdict.speedup is not None:
-        gains[EAGER] = Gain(verdict.speedup, verdict.speedup_low, verdict.speedup_high, verdict.decision)
+        gains[EAGER] = _credited(verdict, verdict.speedup, verdict.speedup_low, verdict.speedup_high, verdict.decision)
         if baseline is not None and comparable(baseline, verdict):
             gains[BEST] = _against_best(verdict, baseline)
     return Outcome(
@@ -107,13 +107,18 @@ def _against_best(verdict: Verdict, baseline: Baseline) -> Gain:
     best = baseline.best or Variant.EAGER
     ours = Ratio(verdict.speedup, verdict.speedup_low or verdict.speedup, verdict.speedup_high or verdict.speedup)
     if best is Variant.EAGER:
-        return Gain(ours.mean, verdict.speedup_low, verdict.speedup_high, verdict.decision)
+        return _credited(verdict, ours.mean, verdict.speedup_low, verdict.speedup_high, verdict.decision)
     over = baseline.gain(best)
     ratio = product(ours, Ratio(1 / over.mean, 1 / over.high, 1 / over.low))
     known = verdict.speedup_low is not None and verdict.noise is not None
     # The judge's own clock saw the gain over eager; what eager loses to the variant was timed in a trusted process.
     decision = decide(ratio, verdict.noise or 0.0, confirmed=verdict.confirmed is not False) if known else None
-    return Gain(ratio.mean, ratio.low if known else None, ratio.high if known else None, decision)
+    return _credited(verdict, ratio.mean, ratio.low if known else None, ratio.high if known else None, decision)
+
+
+def _credited(verdict: Verdict, ratio: float, low: float | None, high: float | None, decision: Decision | None) -> Gain:
+    """A gain that the judge's own clock does not show is the worker's word alone, and counts for nothing."""
+    return Gain(min(ratio, 1.0) if verdict.confirmed is False else ratio, low, high, decision)
 
 
 def of_kernelbench(
