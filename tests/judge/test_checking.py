@@ -34,10 +34,8 @@ class Here:
     def __init__(self, call: Callable[..., Any]) -> None:
         self.call, self.device = call, CPU
 
-    def stage(self, sets: Sequence[Sequence[Any]]) -> None:
+    def run(self, sets: Sequence[Sequence[Any]]) -> None:
         self.staged = [[v.clone() if isinstance(v, Tensor) else v for v in arguments] for arguments in sets]
-
-    def run(self, calls: int) -> None:
         self.returned = [self.call(*arguments) for arguments in self.staged]
 
     def fetch(self, index: int, expected: Sequence[Tensor], what: str = "outputs") -> Fetched:

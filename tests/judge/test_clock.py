@@ -10,6 +10,7 @@ from kernelyard.core.operator import Cost
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.floor import Ceilings, datasheet_gbps, floor
 from kernelyard.judge.statistics import median, paired_ratio
+from kernelyard.sandbox.session import Ran
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -40,8 +41,8 @@ def _clock(device: torch.device, event: float, host: float, outside: float) -> C
     """Eight rounds: the baseline takes 10 ms, its host clock 10.2, its requests 11 a call."""
     clock = Clock(device)
     for _ in range(8):
-        honest = Side.of([(10.0, 10.2)], 0.011)
-        clock.add(Round(honest, honest, Side.of([(event, host)], outside / 1e3)))
+        honest = Side.of([Ran(((10.0, 10.2),), 0.011)])
+        clock.add(Round(honest, honest, Side.of([Ran(((event, host),), outside / 1e3)])))
     return clock
 
 
@@ -68,8 +69,8 @@ def test_rounds_with_hidden_work_do_not_count(
 
 def test_a_disturbed_round_is_left_out_and_the_honest_ones_count() -> None:
     clock = _clock(CPU, 5.0, 5.0, 6.0)
-    honest = Side.of([(10.0, 10.2)], 0.011)
-    clock.add(Round(honest, honest, Side.of([(1.0, 1.0)], 0.090)))
+    honest = Side.of([Ran(((10.0, 10.2),), 0.011)])
+    clock.add(Round(honest, honest, Side.of([Ran(((1.0, 1.0),), 0.090)])))
     assert len(clock.counted()) == 8
     assert clock.ratio().mean == pytest.approx(2.0)
     assert clock.solution().samples_ms == (5.0,) * 8
@@ -90,3 +91,24 @@ def test_datasheets_tell_the_h100s_apart() -> None:
     assert datasheet_gbps("NVIDIA H100 PCIe") == 2000.0
     assert datasheet_gbps("NVIDIA H200") == 4800.0
     assert datasheet_gbps("a card nobody has heard of") is None
+
+
+def test_a_gain_is_one_where_requests_hold_nothing_but_calls() -> None:
+    """Half of a request is the flush, and a worker that leaves it out has not made a call faster."""
+    clock = Clock(CUDA)
+    for _ in range(8):
+        honest = Side.of([Ran(((1.0, 1.0),), 0.004)], Ran(((1.0, 1.0),), 0.002))
+        skips = Side.of([Ran(((0.5, 0.5),), 0.002)], Ran(((1.0, 1.0),), 0.002))
+        clock.add(Round(honest, honest, skips))
+    assert clock.gain() <= 0
+
+
+def test_one_disturbed_request_of_several_hides_nothing() -> None:
+    """On a CPU each call has one; a claim is held against their median, and against that of the baseline's dearest."""
+    clock = Clock(CPU)
+    for _ in range(8):
+        requests = [Ran(((10.0, 10.0),), 0.0102)] * 7
+        honest = Side.of([*requests, Ran(((10.0, 10.0),), 0.200)])
+        liar = Side.of([Ran(((6.0, 6.0),), 0.0102)] * 8)
+        clock.add(Round(honest, honest, liar))
+    assert not clock.counted() and clock.doubt().name == "clock_mismatch"

@@ -181,8 +181,7 @@ def test_ninja_has_nothing_left_to_do() -> None:
         session.load("solution.py", solution.text, "ModelNew", [], 1, torch.float32, {})
         loading = time.monotonic() - begin
         x = torch.randn(3, 4)
-        session.stage([[x]])
-        session.run(1)
+        session.run([[x]])
         (answer,) = session.fetch(0, [x]).tensors or ()
         assert "ninja: no work to do" in session.process.stdout
     assert torch.equal(answer, x.softmax(-1))

@@ -11,6 +11,7 @@ from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.outside import Outside, doubt
 from kernelyard.judge.statistics import Ratio, paired_ratio, signed_rank
+from kernelyard.sandbox.session import Ran
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -99,9 +100,9 @@ def test_requests_confirm_a_gain_whatever_is_claimed(
             baseline, control, solution = (1.5 + generator.expovariate(1 / jitter) for _ in range(3))
             clock.add(
                 Round(
-                    Side((1.0,), 1.0, 1.5, baseline),
-                    Side((1.0,), 1.0, 1.5, control),
-                    Side((claim,), claim, claim + 0.5, solution + truth - 1),
+                    Side((1.0,), 1.0, 1.5, baseline, baseline),
+                    Side((1.0,), 1.0, 1.5, control, control),
+                    Side((claim,), claim, claim + 0.5, claim + 0.5, solution + truth - 1),
                 )
             )
         confirmed += confirms(clock.gain())
@@ -121,8 +122,8 @@ def test_more_rounds_are_worth_their_time_only_where_they_could_confirm() -> Non
 
 
 def test_a_call_that_does_the_work_of_the_others_shows() -> None:
-    honest = Side.of([(1.0, 1.0)] * 8, 0.008)
-    batched = Side.of([(8.0, 8.0)] + [(0.001, 0.001)] * 7, 0.008)
+    honest = Side.of([Ran(((1.0, 1.0),) * 8, 0.008)])
+    batched = Side.of([Ran(((8.0, 8.0), *[(0.001, 0.001)] * 7), 0.008)])
     clock = Clock(CPU)
     for _ in range(8):
         clock.add(Round(honest, honest, batched))
@@ -135,8 +136,8 @@ def test_a_call_that_does_the_work_of_the_others_shows() -> None:
 
 
 def test_a_call_that_the_machine_disturbed_costs_its_round_and_nothing_else() -> None:
-    honest = Side.of([(1.0, 1.0)] * 8, 0.008)
-    disturbed = Side.of([(1.0, 1.0)] * 7 + [(30.0, 30.0)], 0.037)
+    honest = Side.of([Ran(((1.0, 1.0),) * 8, 0.008)])
+    disturbed = Side.of([Ran((*[(1.0, 1.0)] * 7, (30.0, 30.0)), 0.037)])
     clock = Clock(CPU)
     for solution in (honest, disturbed, honest, disturbed, honest):
         clock.add(Round(honest, honest, solution))

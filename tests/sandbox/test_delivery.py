@@ -36,15 +36,33 @@ HANDS_OVER_LESS = ANSWERS_EARLY.replace("return descriptions", "return descripti
 SLOW_TO_HAND_OVER = ANSWERS_EARLY.replace("self.lent.poison()", "time.sleep(0.3)")
 
 
+WORKS_AHEAD = (
+    """
+import sys, time, torch
+
+candidate = sys.modules["__main__"].Candidate
+take = candidate._take
+
+def ahead(self, request, shared):
+    take(self, request, shared)
+    time.sleep(0.3)
+
+candidate._take = ahead
+"""
+    + TWO
+)
+IN_PLACE = TWO.replace("return x[:, 0] > 0, 2 * x", "return x[:, 0] > 0, x.mul_(2)")
+KEPT = (2,)
+
+
 def ran(source: str, device: torch.device, sets: list[torch.Tensor]) -> Ran:
     post = Post(choose(None, str(device)), Limits(), str(device))
     with Session(Worker.start(post), device, Deadlines()) as session:
         session.await_start()
         session.load("solution.py", source, "ModelNew", [], 1, torch.float32, {})
-        session.stage([[x] for x in sets])
         session.lend(answers(sets[0]), len(sets))
-        one = session.run(len(sets), bare=True)
-        session.stage([])
+        one = session.run([[x] for x in sets], bare=True, keep=KEPT)
+        session.forget()
         return one
 
 
@@ -58,8 +76,7 @@ def sets(device: torch.device) -> list[torch.Tensor]:
 
 
 def test_one_call_of_a_run_is_kept_as_it_was_written(device: torch.device, sets: list[torch.Tensor]) -> None:
-    kept = ran(TWO, device, sets).kept
-    assert kept is not None
+    (kept,) = ran(TWO, device, sets).kept
     expected = answers(sets[kept.index])
     fetched = kept.fetched(expected)
     assert kept.holds(expected) and fetched.tensors is not None
@@ -69,8 +86,7 @@ def test_one_call_of_a_run_is_kept_as_it_was_written(device: torch.device, sets:
 
 
 def test_what_is_written_after_the_answer_is_not_seen(device: torch.device, sets: list[torch.Tensor]) -> None:
-    kept = ran(ANSWERS_EARLY, device, sets).kept
-    assert kept is not None
+    (kept,) = ran(ANSWERS_EARLY, device, sets).kept
     _, doubled = kept.fetched(answers(sets[kept.index])).tensors or ()
     assert bool(doubled.isnan().all())
 
@@ -78,8 +94,8 @@ def test_what_is_written_after_the_answer_is_not_seen(device: torch.device, sets
 def test_an_answer_larger_than_its_room_is_described_and_not_written(
     device: torch.device, sets: list[torch.Tensor]
 ) -> None:
-    kept = ran(LONGER, device, sets).kept
-    assert kept is not None and not kept.written and kept.outputs[1].shape == (66, 65)
+    (kept,) = ran(LONGER, device, sets).kept
+    assert not kept.written and kept.outputs[1].shape == (66, 65)
     longer = (torch.ones(33, dtype=torch.bool), torch.ones(66, 65))
     assert not kept.holds(longer)
 
@@ -93,3 +109,18 @@ def test_handing_over_is_within_the_clock_and_in_no_sample(device: torch.device,
     one = ran(SLOW_TO_HAND_OVER, device, sets)
     assert one.seconds > 0.3
     assert all(host < 200 for _, host in one.samples)
+
+
+def test_inputs_come_within_the_clock(device: torch.device, sets: list[torch.Tensor]) -> None:
+    """What a worker does with them before its first call would else be on nobody's clock."""
+    one = ran(WORKS_AHEAD, device, sets)
+    assert one.seconds > 0.3
+    assert all(host < 200 for _, host in one.samples)
+
+
+def test_what_a_call_writes_to_its_input_stays_in_its_worker(device: torch.device, sets: list[torch.Tensor]) -> None:
+    before = [x.clone() for x in sets]
+    (kept,) = ran(IN_PLACE, device, sets).kept
+    _, doubled = kept.fetched(answers(sets[kept.index])).tensors or ()
+    assert torch.equal(doubled, 2 * before[kept.index])
+    assert all(torch.equal(x, y) for x, y in zip(sets, before, strict=True))

@@ -53,8 +53,7 @@ def test_a_worker_that_cannot_map_it_gets_host_memory(kind: SandboxKind, monkeyp
     monkeypatch.setattr(DeviceBytes, "create", create)
     with loaded(Worker.start(Post(kind)), CPU, DOUBLES) as opened:
         x, n = torch.randn(3, 5), torch.tensor([4])
-        opened.stage([[x, n]])
-        opened.run(1)
+        opened.run([[x, n]])
         doubled, counted = opened.fetch(0, [x, n]).tensors or ()
     assert offered == [1], "asked once"
     assert torch.equal(doubled, 2 * x) and counted.item() == 5
@@ -73,8 +72,7 @@ def test_tensors_cross_in_memory_of_the_gpu(device: torch.device, elements: int)
         assert opened._device_memory
         x, n = torch.randn(elements, device=device), torch.tensor([4], device=device)
         pristine = x.clone()
-        opened.stage([[x, n]])
-        opened.run(1)
+        opened.run([[x, n]])
         doubled, counted = opened.fetch(0, [x, n]).tensors or ()
         assert torch.equal(doubled, 2 * x) and counted.item() == 5
         assert torch.equal(x, pristine)
@@ -110,10 +108,8 @@ def test_memory_comes_back_from_a_worker_that_dies(device: torch.device) -> None
     for _ in range(3):
         torch.cuda.empty_cache()
         before = torch.cuda.mem_get_info(device)[0]
-        with loaded(Worker.start(post), device, DIES) as opened:
-            opened.stage([[x, n]])
-            with pytest.raises(Ended):
-                opened.run(1)
+        with loaded(Worker.start(post), device, DIES) as opened, pytest.raises(Ended):
+            opened.run([[x, n]])
         torch.cuda.empty_cache()
         time.sleep(2)  # the driver takes a moment
         lost.append(before - torch.cuda.mem_get_info(device)[0])

@@ -23,8 +23,7 @@ REDRAWN = "(weights that the constructor makes constant were redrawn, and loaded
 def ask(exam: Exam, candidate: Session, question: Question, found: Findings, stress: str = "") -> Fetched:
     """One call on one question, held against what is expected; its inputs have to stay what they are."""
     make_room(exam.device)
-    candidate.stage([question.arguments])
-    candidate.run(1)
+    candidate.run([question.arguments])
     fetched = candidate.fetch(0, question.honest)
     found.trials += not stress
     _accept(exam, exam.mark(question, fetched), found, stress)
@@ -46,8 +45,7 @@ def settle_weights(exam: Exam, first: Question, found: Findings) -> Question:
 def check(exam: Exam, candidate: Session, question: Question, found: Findings) -> None:
     """The first trial, asked twice."""
     answer = ask(exam, candidate, question, found)
-    candidate.stage([question.arguments])
-    candidate.run(1)
+    candidate.run([question.arguments])
     again = candidate.fetch(0, question.honest)
     if (mark := exam.mark(question, again)).status is not Status.PASSED:
         raise End(Status.NONDETERMINISTIC, f"the second call on the same input is wrong: {mark.message}")
@@ -71,8 +69,7 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
         found.stresses.append(_skipped(ONE_ELEMENT, str(reason)))
         second, changed = exam.question(), TWO_ALIVE
     make_room(exam.device)
-    candidate.stage([first.arguments, second.arguments])
-    candidate.run(2)
+    candidate.run([first.arguments, second.arguments])
     answers = [candidate.fetch(i, question.honest) for i, question in enumerate((first, second))]
     # The second first: it alone tells an element that was not read from memory that was written twice.
     _accept(exam, exam.mark(second, answers[1]), found, changed)

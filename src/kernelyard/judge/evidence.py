@@ -12,7 +12,7 @@ from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence
 from kernelyard.judge.findings import Findings, blameless
 from kernelyard.judge.lint import kernels_of
-from kernelyard.sandbox.session import Seen, Session
+from kernelyard.sandbox.session import Session
 
 # How vendor libraries and C++ templates spell arithmetic below fp32: s1688 and s16816 are tensor core shapes of TF32
 # and halves.
@@ -32,9 +32,9 @@ def collect(
     """What one more call of each side launches; only a GPU can tell."""
     if candidate.device.type != "cuda":
         return
-    seen = _seen(candidate, arguments)
+    seen = candidate.launches(arguments)
     with blameless():
-        usual = _seen(baseline, arguments)
+        usual = baseline.launches(arguments)
     if not seen.kernels:
         # Nothing seen is nothing said: it speaks neither for the solution nor against it.
         found.unseen = seen.unseen or "the worker names no kernel"
@@ -50,11 +50,6 @@ def collect(
     lower = [kernel.name for kernel in ran if LOWER_PRECISION.search(kernel.name)]
     if dtype is torch.float32 and lower and not any(LOWER_PRECISION.search(name) for name, _ in usual.kernels):
         found.flag(Flag(name="lower_precision", evidence=f"a kernel that ran: {lower[0][:160]}"))
-
-
-def _seen(session: Session, arguments: list[object]) -> Seen:
-    session.stage([arguments])
-    return session.launches()
 
 
 def _ran(name: str, kernels: tuple[KernelRun, ...]) -> bool:

@@ -1,21 +1,19 @@
 """The judge's own clock around N and around 2N calls: an upper bound on a call's time that no candidate can touch.
 
 What 2N calls take beyond N calls is N calls, whatever a request costs. Nothing is flushed between these calls, so
-their time is the calls' own and that of handing the answers over, and a worker whose account falls short of it by more
-than the baseline's worker does has hidden time. The same calls give the host's time: from before a call until the
-device is idle.
+their time is the calls' own and that of handing over inputs and answers, and a worker whose account falls short of it
+by more than the baseline's worker does has hidden time. The same calls give the host's time: from before a call until
+the device is idle.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from kernelyard.core.verdict import Flag, Timing
-from kernelyard.judge.findings import make_room
 from kernelyard.judge.statistics import median
-from kernelyard.sandbox.session import Kept, Ran, Session
+from kernelyard.sandbox.session import Ran
 
 # What may be missing from the account, in ms a call: two requests' jitter, spread over N calls. A loaded CPU
 # disturbs the calls themselves.
@@ -30,8 +28,6 @@ class Outside:
 
     marginal: float
     accounts: tuple[float, ...]
-    kept: tuple[Kept, ...] = ()
-    """One answer of each of the two requests that count."""
 
     @property
     def missing(self) -> float:
@@ -42,28 +38,28 @@ class Outside:
         return Timing(samples_ms=self.accounts, timer="host", cache="warm")
 
 
-def run_sets(session: Session, sets: list[list[Any]], answer: tuple[Tensor, ...], *, bare: bool = False) -> Ran:
-    """One request with a call on each set, whose answers, like `answer`, are in the judge's hands when it ends."""
-    make_room(session.device)
-    session.stage(sets)
-    session.lend(answer, len(sets))
-    return session.run(len(sets), bare=bare)
+class Least:
+    """The requests of N and of 2N calls of one worker that took least, for noise only adds.
 
+    Each is on inputs of its own: who knew them would answer from memory, and that would be the least.
+    """
 
-def measure(session: Session, sets: list[list[Any]], answer: tuple[Tensor, ...], repeats: int) -> Outside:
-    """Run half of `sets` and all of them, `repeats` times; the least of each counts, for noise only adds."""
-    half = len(sets) // 2
-    least: dict[int, Ran] = {}
-    accounts: list[float] = []
-    for _ in range(repeats):
-        for count in (half, 2 * half):
-            ran = run_sets(session, sets[:count], answer, bare=True)
-            accounts += [host for _, host in ran.samples]
-            if count not in least or ran.seconds < least[count].seconds:
-                least[count] = ran
-            del ran
-    kept = tuple(ran.kept for ran in least.values() if ran.kept is not None)
-    return Outside(1e3 * (least[2 * half].seconds - least[half].seconds) / half, tuple(accounts), kept)
+    def __init__(self) -> None:
+        self._accounts: list[float] = []
+        self._seconds: dict[int, float] = {}
+
+    def add(self, ran: Ran) -> bool:
+        """Whether it took the least of so many calls so far."""
+        self._accounts += [host for _, host in ran.samples]
+        calls = len(ran.samples)
+        counts = ran.seconds < self._seconds.get(calls, math.inf)
+        if counts:
+            self._seconds[calls] = ran.seconds
+        return counts
+
+    def outside(self) -> Outside:
+        (few, half), (many, whole) = sorted(self._seconds.items())
+        return Outside(1e3 * (whole - half) / (many - few), tuple(self._accounts))
 
 
 def doubt(baseline: Outside, solution: Outside, device: torch.device) -> Flag | None:

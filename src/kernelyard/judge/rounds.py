@@ -1,20 +1,22 @@
 """The timing of one solution against its baseline: paired rounds whose outputs are checked afterwards."""
 
 import random
+import secrets
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
 from kernelyard.core.verdict import Decision, Flag, Timing
-from kernelyard.judge import outside
 from kernelyard.judge.checking import untouched
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, Measurement, accept, blameless
-from kernelyard.judge.outside import run_sets
+from kernelyard.judge.outside import Least, doubt
 from kernelyard.judge.plan import Plan
-from kernelyard.sandbox.session import Ran, Session
+from kernelyard.judge.turns import run_sets, take_turn
+from kernelyard.sandbox.session import Kept, Session
 
 
 def time_rounds(
@@ -60,31 +62,29 @@ def _rounds(
     found: Findings,
     on_phase: Callable[[str], None],
 ) -> Clock:
-    """Baseline twice and solution once in random order on fresh inputs; one output of each round is checked."""
+    """Baseline twice and solution once in random order on fresh inputs; one output of each round is checked.
+
+    Of one round all are: who leaves one call in eight out of every round would else be found in two of three runs.
+    """
     clock = Clock(candidate.device)
     needed = plan.rounds - 1
     begin = time.monotonic()
-    tried = 0
+    tried, whole = 0, secrets.randbelow(plan.rounds)
     while True:
         on_phase(f"timing round {tried + 1}, {len(clock.counted())} of {needed} done")
         sets = [exam.arguments() for _ in range(calls)]
-        ran: dict[str, Ran] = {}
+        looked_at = range(calls) if tried == whole else [secrets.randbelow(calls)]
+        sides: dict[str, Side] = {}
         for name in random.sample(["baseline", "control", "solution"], 3):
-            session = candidate if name == "solution" else baseline
-            with nullcontext() if session is candidate else blameless():
-                ran[name] = run_sets(session, sets, exam.answer)
+            if name == "solution":
+                sides[name] = take_turn(candidate, sets, exam, looked_at, partial(_look, exam, candidate, found))
+            else:
+                with candidate.still(), blameless():
+                    sides[name] = take_turn(baseline, sets, exam, looked_at)
         if tried:
-            clock.add(Round(**{name: Side.of(one.samples, one.seconds) for name, one in ran.items()}))
+            clock.add(Round(**sides))
         tried += 1
-        kept = ran["solution"].kept
-        assert kept is not None
-        question = exam.question(sets[kept.index])
-        # Only the solution's last run is still there to be fetched: the baseline has a worker of its own.
-        answer = kept.fetched(question.honest) if kept.holds(question.honest) else None
-        accept(exam.mark(question, answer or candidate.fetch(kept.index, question.honest)), found)
-        untouched(exam, candidate, kept.index, question)
-        found.timed_outputs_checked += 1
-        del question, sets, ran, kept, answer
+        del sets
         counted = len(clock.counted())
         if counted < needed:
             if tried > needed * plan.patience:
@@ -93,6 +93,16 @@ def _rounds(
         spent = time.monotonic() - begin >= plan.seconds or counted >= plan.most_rounds
         if spent or _settled(clock, plan):
             return clock
+
+
+def _look(exam: Exam, candidate: Session, found: Findings, kept: Kept, arguments: list[Any]) -> None:
+    """Check one answer of the last request, and that call's inputs. Raises End."""
+    question = exam.question(arguments)
+    # An answer larger than the first one had no room.
+    answer = kept.fetched(question.honest) if kept.holds(question.honest) else None
+    accept(exam.mark(question, answer or candidate.fetch(kept.index, question.honest)), found)
+    untouched(exam, candidate, kept.index, question)
+    found.timed_outputs_checked += 1
 
 
 def _settled(clock: Clock, plan: Plan) -> bool:
@@ -110,20 +120,22 @@ def _outside(
 
     The host's times of baseline and solution.
     """
+    half = max(1, calls // 2)
     for i_try in range(plan.patience):
-        sets = [exam.arguments() for _ in range(max(2, calls))]
-        with blameless():
-            honest = outside.measure(baseline, sets, exam.answer, plan.outside_repeats)
-            baseline.stage([])
-        own = outside.measure(candidate, sets, exam.answer, plan.outside_repeats)
-        for kept in own.kept:
-            question = exam.question(sets[kept.index])
-            # An answer larger than the first one had no room.
-            if kept.holds(question.honest):
-                accept(exam.mark(question, kept.fetched(question.honest)), found)
-                found.timed_outputs_checked += 1
-            del question
-        flag = outside.doubt(honest, own, exam.device)
+        least = Least(), Least()
+        for count in (half, 2 * half) * plan.outside_repeats:
+            sets = [exam.arguments() for _ in range(count)]
+            keep = [secrets.randbelow(count)]
+            with candidate.still(), blameless():
+                least[0].add(run_sets(baseline, sets, exam.answer, keep, bare=True))
+                baseline.forget()
+            ran = run_sets(candidate, sets, exam.answer, keep, bare=True)
+            if least[1].add(ran):
+                for kept in ran.kept:
+                    _look(exam, candidate, found, kept, sets[kept.index])
+            del sets, ran
+        honest, own = least[0].outside(), least[1].outside()
+        flag = doubt(honest, own, exam.device)
         if flag is None or i_try == plan.patience - 1:
             break
     if flag is not None:

@@ -56,8 +56,7 @@ def sanitized(
             given = (exam.init_arguments, exam.weight_seed, exam.dtype, weights)
             session.load(name, text, "ModelNew", *given, train_mode=exam.problem.train_mode)
             session.phase = Phase.CHECK
-            session.stage([exam.arguments()])
-            session.run(1, bare=True)
+            session.run([exam.arguments()], bare=True)
         except Ended as error:  # an illegal access ends in an error of the call's, and in the report
             ended = error
         report = session.finish(_SLOWER * deadlines.start)

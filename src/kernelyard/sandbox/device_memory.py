@@ -115,6 +115,10 @@ class DeviceBytes:
             copy.copy_(self._place(spec.offset, dtype, copy.numel()).view(spec.shape))
         return copy
 
+    def take(self, spec: TensorSpec, device: torch.device) -> Tensor:
+        """As `read`: what a call may write to is memory of its own."""
+        return self.read(spec, device)
+
     def write(self, spec: TensorSpec, tensor: Tensor) -> None:
         if tensor.numel():
             self._place(spec.offset, tensor.dtype, tensor.numel()).view(tensor.shape).copy_(tensor.detach())

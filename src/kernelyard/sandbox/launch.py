@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -26,6 +26,8 @@ from kernelyard.sandbox.watch import Exceeded, Watcher
 
 _START_SECONDS = 20.0
 _KILL_SECONDS = 30.0
+# Of the CPU: what some hundred threads take to stop.
+_STILL_SECONDS = 0.005
 _SOURCE = str(Path(__file__).resolve().parents[2])
 # -I and -S: nothing of the environment or of site-packages runs in the keeper, and it starts in 20 ms.
 _KEEPER = f"import sys; sys.path.append({_SOURCE!r}); from kernelyard.sandbox.keeper import main; main()"
@@ -182,6 +184,27 @@ class SandboxedProcess:
         if self.wait(_KILL_SECONDS) is None:
             stuck = processes.descendants(self._keeper.pid)
             raise SandboxError(f"processes {stuck} outlive SIGKILL: stuck in a kernel call")
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[Callable[[], str]]:
+        """The command and all that it started stand still inside; gives what went on nevertheless, empty for nothing.
+
+        A process can arm a timer that sends it SIGCONT, or be gone when it is to be stopped, with another in its place.
+        So whoever must know asks before the end.
+        """
+        pids = processes.stop(self._keeper.pid)
+        before = processes.cpu_seconds(pids)
+
+        def went_on() -> str:
+            seconds = processes.cpu_seconds(pids) - before
+            if set(processes.descendants(self._keeper.pid)) - set(pids):
+                return "it started processes while it was stopped"
+            return f"it ran for {seconds:.3g} s while it was stopped" if seconds > _STILL_SECONDS else ""
+
+        try:
+            yield went_on
+        finally:
+            processes.send(pids, signal.SIGCONT)
 
     def describe_exit(self) -> str:
         """ "exit code 3", "killed by signal SIGSEGV" or "still running"."""

@@ -4,7 +4,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -111,8 +111,13 @@ class Ran:
     """(event, host) milliseconds of each call, as the worker says."""
     seconds: float
     """On the judge's clock, which the candidate cannot touch, until the judge has what it keeps."""
-    kept: Kept | None
-    """One call's outputs, chosen when all were written; None where no memory was lent."""
+    kept: tuple[Kept, ...] = ()
+    """The outputs of the calls that were to be kept."""
+
+    @property
+    def milliseconds(self) -> float:
+        """Of a call, on the judge's clock."""
+        return 1e3 * self.seconds / len(self.samples)
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ class Session:
         self._pending = worker.nonce
         self._device_memory = False
         self._lent: SharedBytes | DeviceBytes | None = None
-        self._room = torch.empty(0, dtype=torch.uint8)
+        self._slot = 0
         self._close = worker.close
 
     def __enter__(self) -> "Session":
@@ -210,69 +215,93 @@ class Session:
         tensors: list[Tensor] = []
         tree = flatten(list(arguments), tensors)
         index = [(name, len(tensors) + i) for i, name in enumerate(weights)]
-        reply = self._with_tensors(
-            [[*tensors, *weights.values()]],
-            "load",
-            file_name=Path(file_name).name,
-            source=source,
-            arguments=tree,
-            seed=seed,
-            environment=build_environment(self.device),
-            device=self.device.type,
-            dtype=dtype_name(dtype),
-            weights=index,
-            train_mode=train_mode,
-            **{"class": class_name},
-        )
+        with self._written([[*tensors, *weights.values()]]) as (shared, (specs,)):
+            reply = self._ask(
+                "load",
+                shared,
+                file_name=Path(file_name).name,
+                source=source,
+                arguments=tree,
+                tensors=specs,
+                seed=seed,
+                environment=build_environment(self.device),
+                device=self.device.type,
+                dtype=dtype_name(dtype),
+                weights=index,
+                train_mode=train_mode,
+                **{"class": class_name},
+            )
         return reply.weights or "none"
-
-    def stage(self, sets: Sequence[Sequence[Any]]) -> None:
-        """Hand over the argument lists of the next run, each a set of its own."""
-        self._take_back()
-        trees, tensors = [], []
-        for arguments in sets:
-            own: list[Tensor] = []
-            trees.append(flatten(list(arguments), own))
-            tensors.append(own)
-        self._with_tensors(tensors, "stage", arguments=trees)
 
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
         """Memory for all that the next run returns, tensors like `like` of each call: to be written before it answers.
 
         Who answers first and computes afterwards has then written nothing when the judge looks.
         """
-        _, slot = layout(like)
-        self._lent = self._lend(calls * slot, worker_may_write=True)
+        self._take_back()
+        _, self._slot = layout(like)
+        self._lent = self._lend(calls * self._slot, worker_may_write=True)
         # Touched before the clock runs.
         self._lent.poison()
-        self._room = torch.full((slot,), POISON, dtype=torch.uint8, device=self.device)
-        self._ask("lend", self._lent, slot=slot)
+        self._ask("lend", self._lent, slot=self._slot)
 
-    def run(self, calls: int, *, bare: bool = False) -> Ran:
-        """Call the candidate once on every staged set.
+    def run(
+        self,
+        sets: Sequence[Sequence[Any]],
+        *,
+        bare: bool = False,
+        keep: Sequence[int] = (),
+        before: Callable[[], None] = lambda: None,
+    ) -> Ran:
+        """Call the candidate once on every set of arguments.
 
+        The worker gets them with this request and not before: all that it does with them passes on the judge's clock.
         `bare`: without a flush of the cache before each call, so that the calls are all that the request takes.
+        `keep`: calls whose outputs, written to memory that `lend` lent, are the judge's when its clock stops.
+        `before` is called when the inputs lie ready, before the clock starts.
         """
-        index, kept = secrets.randbelow(calls), None
-        begin = time.perf_counter()
-        reply = self._ask("run", bare=bare)
-        if self._lent is not None:
-            # Within the clock: what a worker still does while it is read is timed as well.
-            self._lent.copy(index * self._room.numel(), self._room)
-            self._lent.settle()
-        seconds = time.perf_counter() - begin
+        trees, tensors = _flattened(sets)
+        rooms = [torch.full((self._slot,), POISON, dtype=torch.uint8, device=self.device) for _ in keep]
+        with self._written(tensors) as (shared, specs):
+            before()
+            begin = time.perf_counter()
+            reply = self._ask("run", shared, arguments=trees, tensors=specs, bare=bare)
+            if self._lent is not None:
+                # Within the clock: what a worker still does while it is read is timed as well.
+                for index, room in zip(keep, rooms, strict=True):
+                    self._lent.copy(index * self._slot, room)
+                self._lent.settle()
+            seconds = time.perf_counter() - begin
+        calls = len(sets)
         if len(reply.samples) != calls or not all(0 < sample < 1e9 for pair in reply.samples for sample in pair):
             raise self._broken(f"{len(reply.samples)} samples for {calls} calls, or one that is no time")
-        if self._lent is not None:
-            if len(reply.delivered) != calls:
-                raise self._broken(f"the outputs of {len(reply.delivered)} calls of {calls}")
-            delivered = reply.delivered[index]
-            kept = Kept(index, delivered.outputs, self._room, delivered.written)
+        if self._lent is not None and len(reply.delivered) != calls:
+            raise self._broken(f"the outputs of {len(reply.delivered)} calls of {calls}")
+        self._take_back()
+        delivered = [reply.delivered[index] for index in keep]
+        held = zip(keep, delivered, rooms, strict=True)
+        kept = tuple(Kept(index, one.outputs, room, one.written) for index, one, room in held)
         return Ran(reply.samples, seconds, kept)
 
-    def launches(self) -> Seen:
-        """What one more call on the first staged set launches, as the worker says."""
-        reply = self._ask("profile")
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing of the worker runs inside: it is somebody else's turn. Raises Ended where something did."""
+        with self.process.stopped() as went_on:
+            yield
+            reason = went_on()
+        if reason:
+            self.process.kill()
+            raise Ended(Status.REJECTED, self.phase, reason)
+
+    def forget(self) -> None:
+        """Have the worker let go of what it was given for the last run, and of what it returned."""
+        self._ask("forget")
+
+    def launches(self, arguments: Sequence[Any]) -> Seen:
+        """What one more call, on these arguments, launches, as the worker says."""
+        trees, tensors = _flattened([arguments])
+        with self._written(tensors) as (shared, specs):
+            reply = self._ask("profile", shared, arguments=trees, tensors=specs)
         return Seen(reply.kernels, reply.way or "profiler", reply.unseen)
 
     def fetch(self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "inputs"] = "outputs") -> Fetched:
@@ -287,19 +316,21 @@ class Session:
         finally:
             shared.close()
 
-    def _with_tensors(self, groups: Sequence[Sequence[Tensor]], do: str, **fields: Any) -> Reply:
+    @contextlib.contextmanager
+    def _written(
+        self, groups: Sequence[Sequence[Tensor]]
+    ) -> Iterator[tuple[SharedBytes | DeviceBytes, list[list[dict[str, Any]]]]]:
+        """Memory with all of these tensors in it, and where each lies; it ends with the context."""
         tensors = [tensor for group in groups for tensor in group]
         specs, size = layout(tensors)
-        grouped, start = [], 0
-        for group in groups:
-            grouped.append([spec.model_dump() for spec in specs[start : start + len(group)]])
-            start += len(group)
-        fields["tensors"] = grouped[0] if do == "load" else grouped
+        left = iter(specs)
+        grouped = [[next(left).model_dump() for _ in group] for group in groups]
         shared = self._lend(size, worker_may_write=False)
         try:
             for spec, tensor in zip(specs, tensors, strict=True):
                 shared.write(spec, tensor)
-            return self._ask(do, shared, **fields)
+            shared.settle()
+            yield shared, grouped
         finally:
             shared.close()
 
@@ -307,7 +338,6 @@ class Session:
         if self._lent is not None:
             self._lent.close()
             self._lent = None
-        self._room = torch.empty(0, dtype=torch.uint8)
 
     def _lend(self, size: int, *, worker_may_write: bool) -> SharedBytes | DeviceBytes:
         """Memory for one transfer: of the device where both sides can map it and there is room, else of the host."""
@@ -372,6 +402,16 @@ class Session:
             tail = (self.process.stderr.strip().splitlines() or ["no output"])[-1]
             return Ended(Status.INFRA_ERROR, self.phase, f"the worker did not start: {tail}")
         return Ended(Status.CRASHED, self.phase, f"{self.process.describe_exit()} before it answered")
+
+
+def _flattened(sets: Sequence[Sequence[Any]]) -> tuple[list[Any], list[list[Tensor]]]:
+    """Argument lists as JSON, and the tensors of each."""
+    trees, tensors = [], []
+    for arguments in sets:
+        own: list[Tensor] = []
+        trees.append(flatten(list(arguments), own))
+        tensors.append(own)
+    return trees, tensors
 
 
 def _alike(specs: Sequence[TensorSpec], outputs: Sequence[OutputSpec]) -> bool:

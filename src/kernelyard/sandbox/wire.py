@@ -113,14 +113,15 @@ class Reply(BaseModel):
 
 
 class SharedBytes:
-    """A sealed memfd, mapped. Close it when done; tensors taken from it without a copy die with it."""
+    """A sealed memfd, mapped. Close it when done: what was taken from a private one stays."""
 
     where = "host"
 
-    def __init__(self, fd: int, size: int, *, writable: bool) -> None:
-        self.fd, self.size = fd, size
-        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        self.memory = mmap.mmap(fd, max(size, 1), mmap.MAP_SHARED, protection)
+    def __init__(self, fd: int, size: int, *, writable: bool, private: bool = False) -> None:
+        """`private`: what is written stays here, on pages of this process's own."""
+        self.fd, self.size, self.private = fd, size, private
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable or private else 0)
+        self.memory = mmap.mmap(fd, max(size, 1), mmap.MAP_PRIVATE if private else mmap.MAP_SHARED, protection)
 
     @classmethod
     def create(cls, size: int, *, worker_may_write: bool) -> "SharedBytes":
@@ -133,11 +134,20 @@ class SharedBytes:
         return made
 
     @classmethod
-    def received(cls, fd: int, *, writable: bool) -> "SharedBytes":
-        return cls(fd, os.fstat(fd).st_size, writable=writable)
+    def received(cls, fd: int, *, writable: bool, private: bool = False) -> "SharedBytes":
+        return cls(fd, os.fstat(fd).st_size, writable=writable, private=private)
 
     def read(self, spec: TensorSpec, device: torch.device) -> Tensor:
         """A fresh copy of one tensor on `device`. Raises ProtocolError for one that does not lie in this memory."""
+        flat = self._flat(spec)
+        copy = flat.to(device) if device.type != "cpu" else flat.clone()
+        return copy.view(spec.shape)
+
+    def take(self, spec: TensorSpec, device: torch.device) -> Tensor:
+        """One tensor of private memory, on `device`: on a CPU where it lies, so that no cache has seen it here."""
+        return self._flat(spec).to(device).view(spec.shape)
+
+    def _flat(self, spec: TensorSpec) -> Tensor:
         dtype = WIRE_DTYPES[spec.dtype]
         count = math.prod(spec.shape)
         # torch reads a misaligned complex number with an instruction that dies of it.
@@ -148,13 +158,11 @@ class SharedBytes:
         ):
             raise ProtocolError(f"a tensor of {spec.dtype} {spec.shape} at byte {spec.offset} of {self.size}")
         if count == 0:
-            return torch.empty(spec.shape, dtype=dtype, device=device)
+            return torch.empty(0, dtype=dtype)
         with warnings.catch_warnings():
-            # The mapping is read-only and the tensor is only copied from.
+            # A mapping that is read-only is only copied from.
             warnings.filterwarnings("ignore", message=".*not writable.*")
-            flat = torch.frombuffer(self.memory, dtype=dtype, count=count, offset=spec.offset)
-        copy = flat.to(device) if device.type != "cpu" else flat.clone()
-        return copy.view(spec.shape)
+            return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=spec.offset)
 
     def write(self, spec: TensorSpec, tensor: Tensor) -> None:
         if tensor.numel():
@@ -174,10 +182,13 @@ class SharedBytes:
         """Wait until what was written is there: it is."""
 
     def close(self) -> None:
-        # Where a tensor still views the mapping, it goes when the last such tensor does.
-        with contextlib.suppress(BufferError):
-            self.memory.close()
-        os.close(self.fd)
+        # A private mapping goes with the last tensor that was taken from it, of which each holds it.
+        if not self.private:
+            with contextlib.suppress(BufferError):
+                self.memory.close()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 def layout(tensors: Sequence[Tensor], start: int = 0) -> tuple[list[TensorSpec], int]:

@@ -2,7 +2,7 @@
 
     python -m kernelyard.sandbox.worker FD
 
-It answers ten requests - ping, map, build, unpack, load, stage, lend, run, profile, fetch - and knows no expected
+It answers ten requests - ping, map, build, unpack, load, lend, run, forget, profile, fetch - and knows no expected
 value, tolerance, seed of inputs or statistic. Every call of the candidate goes through `run`.
 """
 
@@ -68,7 +68,7 @@ class Candidate:
         """Import the source, construct the class under the seed, and give it the reference's weights if they fit."""
         self.device = torch.device(request["device"])
         dtype = getattr(torch, request["dtype"])
-        tensors = self._tensors(request["tensors"], shared)
+        tensors = [shared.read(TensorSpec.model_validate(spec), self.device) for spec in request["tensors"]]
         torch.manual_seed(request["seed"])
         module = _import(request)
         if not hasattr(module, request["class"]):
@@ -106,31 +106,21 @@ class Candidate:
             unpack(memory, _extensions())
         return {}
 
-    def stage(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
-        """Fresh tensors at fresh addresses for every call of the next run."""
-        self.returned.clear()
-        self._give_back()
-        self.staged = [
-            unflatten(arguments, self._tensors(specs, shared))
-            for arguments, specs in zip(request["arguments"], request["tensors"], strict=True)
-        ]
-        self._synchronize()
-        return {}
-
     def lend(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
         """Keep memory for what the next run returns: `slot` bytes a call."""
-        self._give_back()
+        self.forget()
         self.lent, self.slot = shared, request["slot"]
         return {}
 
-    def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Call the model once on every staged set, in order; `bare` leaves the flush of the cache out.
+    def run(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+        """Call the model once on every set of arguments, in order; `bare` leaves the flush of the cache out.
 
         When all is timed, everything returned is written to the memory that was lent for it, if any was.
         """
         model, cold = self.model, self.cold
         if model is None or cold is None:
             raise RuntimeError("run before load")
+        self._take(request, shared)
         sample = self._event_sample if self.device.type == "cuda" and not request["bare"] else self._host_sample
         samples = []
         with torch.no_grad():
@@ -139,6 +129,23 @@ class Candidate:
                 self.returned.append(returned)
                 samples.append(times)
         return {"samples": samples, "delivered": self._delivered()}
+
+    def _take(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> None:
+        """Tensors at addresses of their own for every call."""
+        self.returned.clear()
+        self.staged = [
+            unflatten(arguments, [shared.take(TensorSpec.model_validate(spec), self.device) for spec in specs])
+            for arguments, specs in zip(request["arguments"], request["tensors"], strict=True)
+        ]
+        self._synchronize()
+        # Of what was copied, the device need not hold both while the model is called.
+        shared.close()
+
+    def forget(self) -> None:
+        """Let go of the last run: its inputs, its outputs, and the memory lent for them."""
+        self.staged.clear()
+        self.returned.clear()
+        self.give_back()
 
     def _delivered(self) -> list[dict[str, Any]]:
         if self.lent is None:
@@ -150,15 +157,17 @@ class Candidate:
         self.lent.settle()
         return handed
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """The memory that was lent for one run."""
         if self.lent is not None:
             self.lent.close()
             self.lent = None
 
-    def profile(self) -> dict[str, Any]:
-        """GPU kernels that one more call on the first staged set launches, with their numbers, or why none is seen."""
+    def profile(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+        """GPU kernels that one more call launches, with their numbers, or why none is seen."""
         if self.model is None:
             raise RuntimeError("profile before load")
+        self._take(request, shared)
         try:
             with torch.no_grad():
                 seen = launches(partial(self.model, *self.staged[0]), self.device)
@@ -176,9 +185,6 @@ class Candidate:
         handed = _hand_over(leaves, shared, shared.size)
         shared.settle()
         return handed
-
-    def _tensors(self, specs: list[dict[str, Any]], shared: SharedBytes | DeviceBytes) -> list[Tensor]:
-        return [shared.read(TensorSpec.model_validate(spec), self.device) for spec in specs]
 
     def _event_sample(
         self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache | None
@@ -307,6 +313,9 @@ def serve(channel: Channel) -> None:
                 with contextlib.suppress(RuntimeError):
                     shared.close()
         channel.send(answer)
+        if request["do"] == "run":
+            with contextlib.suppress(RuntimeError):
+                candidate.give_back()
 
 
 def _lent(request: dict[str, Any], fd: int | None) -> SharedBytes | DeviceBytes | None:
@@ -315,7 +324,7 @@ def _lent(request: dict[str, Any], fd: int | None) -> SharedBytes | DeviceBytes 
         return None
     writable = request["do"] in ("fetch", "lend", "build")
     if request["memory"] == "host":
-        return SharedBytes.received(fd, writable=writable)
+        return SharedBytes.received(fd, writable=writable, private=request["do"] in ("run", "profile"))
     try:
         return DeviceBytes.received(fd, request["size"], torch.device("cuda", 0), writable=writable)
     except Exception:
@@ -329,18 +338,18 @@ def _answer(candidate: Candidate, request: dict[str, Any], shared: SharedBytes |
         return {}
     if request["do"] == "map":
         return {"written": shared is not None}
-    if request["do"] == "run":
-        return candidate.run(request)
-    if request["do"] == "profile":
-        return candidate.profile()
+    if request["do"] == "forget":
+        candidate.forget()
+        return {}
     if shared is None:
         raise RuntimeError(f"{request['do']} came without its memory")
     return {
         "build": candidate.build,
         "unpack": candidate.unpack,
         "load": candidate.load,
-        "stage": candidate.stage,
         "lend": candidate.lend,
+        "run": candidate.run,
+        "profile": candidate.profile,
         "fetch": candidate.fetch,
     }[request["do"]](request, shared)
 

@@ -1,0 +1,76 @@
+"""One side's turn in a round: its calls on the judge's inputs, on the judge's clock.
+
+On a CPU each call is a request of its own. The judge evicts the cache when the inputs lie ready and before the worker
+has them, and has the answer when its clock stops: there is no time in which a worker could work unseen, and no work of
+the protocol's that it could leave out.
+
+On an accelerator all calls share a request, and the worker flushes the cache between them: the flush hides the launch.
+What such a request takes can be shortened by leaving the flush out, so a second one without any, on other inputs, tells
+how long the calls take.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelyard.core.cold_cache import ColdCache
+from kernelyard.judge.clock import Side
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import make_room
+from kernelyard.sandbox.session import Kept, Ran, Session
+
+Look = Callable[[Kept, list[Any]], None]
+"""What is done with an answer that was kept, and the arguments it is the answer to, while the worker has both."""
+
+
+def unseen(_kept: Kept, _arguments: list[Any]) -> None:
+    """What is done with a baseline's."""
+
+
+def take_turn(
+    session: Session, sets: list[list[Any]], exam: Exam, looked_at: Sequence[int], look: Look = unseen
+) -> Side:
+    """A timed call on each set; `look` at the answers of those whose places are `looked_at`, which no worker knows."""
+    if session.device.type == "cpu":
+        return Side.of([_alone(session, one, exam, place in looked_at, look) for place, one in enumerate(sets)])
+    cold = run_sets(session, sets, exam.answer, looked_at)
+    _look_at(cold, sets, look)
+    others = [exam.arguments() for _ in sets]
+    bare = run_sets(session, others, exam.answer, looked_at, bare=True)
+    _look_at(bare, others, look)
+    return Side.of([cold], bare)
+
+
+def run_sets(
+    session: Session,
+    sets: list[list[Any]],
+    answer: tuple[Tensor, ...],
+    keep: Sequence[int],
+    *,
+    bare: bool = False,
+    before: Callable[[], None] = lambda: None,
+) -> Ran:
+    """One request with a call on each set, whose answers, like `answer`, are in the judge's hands when it ends."""
+    make_room(session.device)
+    session.lend(answer, len(sets))
+    return session.run(sets, bare=bare, keep=keep, before=before)
+
+
+def _alone(session: Session, arguments: list[Any], exam: Exam, is_looked_at: bool, look: Look) -> Ran:
+    ran = run_sets(session, [arguments], exam.answer, [0], bare=True, before=_cold().flush)
+    if is_looked_at:
+        _look_at(ran, [arguments], look)
+    return ran
+
+
+def _look_at(ran: Ran, sets: list[list[Any]], look: Look) -> None:
+    for kept in ran.kept:
+        look(kept, sets[kept.index])
+
+
+@functools.cache
+def _cold() -> ColdCache:
+    return ColdCache(torch.device("cpu"))

@@ -1,0 +1,121 @@
+"""The timed rounds, on solutions that run right here in place of a worker."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.verdict import Decision, Status
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import End, Findings
+from kernelyard.judge.plan import Plan
+from kernelyard.judge.rounds import time_rounds
+from kernelyard.sandbox.session import Fetched, Kept, Ran
+from kernelyard.sandbox.wire import layout
+from kernelyard.sandbox.worker import _describe
+
+sys.path.insert(0, str(Path(__file__).parent))
+from honest import CASES, problem
+
+CPU = torch.device("cpu")
+PLAN = Plan(rounds=6, most_rounds=5, calls=4)
+
+
+class Here:
+    """A session without a worker, for calls of one output. Counts what it was asked."""
+
+    def __init__(self, call: Callable[..., Tensor]) -> None:
+        self.call, self.device = call, CPU
+        self.asked: list[list[list[Any]]] = []
+        self.quiet = False
+
+    def lend(self, like: Sequence[Tensor], calls: int) -> None:
+        self.like = like
+
+    def forget(self) -> None:
+        pass
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        self.quiet = True
+        yield
+        self.quiet = False
+
+    def run(
+        self, sets: list[list[Any]], *, bare: bool, keep: Sequence[int], before: Callable[[], None] = lambda: None
+    ) -> Ran:
+        assert not self.quiet
+        self.asked.append(sets)
+        self.staged = [[v.clone() for v in arguments] for arguments in sets]
+        before()
+        begin = time.perf_counter()
+        self.returned = [self.call(*arguments) for arguments in self.staged]
+        seconds = time.perf_counter() - begin
+        kept = []
+        for index in keep:
+            answer = self.returned[index]
+            _, size = layout([answer])
+            raw = torch.zeros(size, dtype=torch.uint8)
+            raw[: answer.numel() * 4] = answer.reshape(-1).view(torch.uint8)
+            kept.append(Kept(index, (_describe("output", answer),), raw, True))
+        sample = 1e3 * seconds / len(sets)
+        return Ran(((sample, sample),) * len(sets), seconds, tuple(kept))
+
+    def fetch(self, index: int, expected: Sequence[Tensor], what: str = "outputs") -> Fetched:
+        assert what == "inputs"
+        return Fetched((), tuple(self.staged[index]))
+
+
+def timed(call: Callable[..., Tensor], plan: Plan = PLAN) -> tuple[Here, Here, Findings]:
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    candidate, baseline, found = Here(call), Here(CASES["softmax"][0]), Findings()
+    time_rounds(exam, candidate, baseline, plan, found, first.bytes, lambda _: None)  # type: ignore[arg-type]
+    return candidate, baseline, found
+
+
+def test_every_request_is_on_inputs_that_were_never_seen() -> None:
+    """Those of the outer clock too: who has seen them answers from memory, and the least time counts there."""
+    candidate, baseline, _ = timed(CASES["softmax"][0])
+    for side in (candidate, baseline):
+        seen = [arguments[0][0, :4].tolist() for sets in side.asked for arguments in sets]
+        turns = 2 if side is baseline else 1
+        assert max(seen.count(one) for one in seen) <= turns, "the baseline has two turns a round"
+
+
+def test_on_a_cpu_a_timed_call_is_a_request_of_its_own() -> None:
+    """Who knows the next question would answer it beside this one."""
+    candidate, baseline, _ = timed(CASES["softmax"][0])
+    rounds = PLAN.rounds * PLAN.calls
+    assert all(len(sets) == 1 for sets in candidate.asked[:rounds])
+    assert all(len(sets) == 1 for sets in baseline.asked[: 2 * rounds])
+
+
+def test_one_call_in_four_left_out_of_every_round_is_always_found() -> None:
+    for _ in range(12):
+        calls = 0
+
+        def skips(x: Tensor) -> Tensor:
+            nonlocal calls
+            calls += 1
+            return torch.zeros_like(x) if calls % 4 == 2 else x.softmax(-1)
+
+        with pytest.raises(End) as raised:
+            timed(skips)
+        assert raised.value.status is Status.INCORRECT_VALUE
+
+
+def test_a_slower_solution_is_not_called_faster() -> None:
+    def slow(x: Tensor) -> Tensor:
+        time.sleep(0.003)
+        return x.softmax(-1)
+
+    _, _, found = timed(slow)
+    assert found.measured is not None and found.measured.decision is not Decision.FASTER

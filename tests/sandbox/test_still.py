@@ -1,0 +1,100 @@
+"""A worker stands still while it is another's turn."""
+
+import itertools
+import time
+
+import pytest
+import torch
+
+from kernelyard.core.verdict import Status
+from kernelyard.sandbox import processes
+from kernelyard.sandbox.launch import SandboxKind, choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.pool import Post, Worker
+from kernelyard.sandbox.session import Deadlines, Ended, Session
+
+CPU = torch.device("cpu")
+HONEST = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x
+"""
+SPINS = (
+    """
+import os, threading, time, torch
+
+def spin():
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        pass
+
+if os.fork() == 0:
+    spin()
+    os._exit(0)
+threading.Thread(target=spin, daemon=True).start()
+"""
+    + HONEST
+)
+# The kernel's timers send the signal to go on, and nobody stops those. Many that ring once: SIGSTOP takes back what is
+# on its way, and a periodic one with it. struct sigevent: value, signal, kind; struct itimerspec: interval, expiry.
+WAKES_ITSELF = (
+    """
+import ctypes, signal, struct
+signal.signal(signal.SIGCONT, lambda *_: None)
+libc = ctypes.CDLL(None, use_errno=True)
+for i in range(600):
+    event, timer = ctypes.create_string_buffer(64), ctypes.c_void_p()
+    struct.pack_into("QiI", event, 0, 0, signal.SIGCONT, 0)
+    assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
+    seconds, rest = divmod(25 * i + 25, 1000)
+    assert libc.timer_settime(timer, 0, struct.pack("qqqq", 0, 0, seconds, 1_000_000 * rest), None) == 0
+"""
+    + SPINS
+)
+
+
+@pytest.fixture(params=[SandboxKind.NATIVE, None], ids=["native", "usual"])
+def post(request: pytest.FixtureRequest) -> Post:
+    return Post(choose(request.param), Limits(), "cpu")
+
+
+def loaded(post: Post, source: str) -> Session:
+    session = Session(Worker.start(post), CPU, Deadlines())
+    session.await_start()
+    session.load("solution.py", source, "ModelNew", [], 1, torch.float32, {})
+    return session
+
+
+def test_nothing_of_it_runs_and_then_all_goes_on(post: Post) -> None:
+    x = torch.randn(3)
+    with loaded(post, SPINS) as session:
+        with session.still():
+            time.sleep(0.3)
+        with session.process.stopped() as went_on:
+            time.sleep(0.3)
+            assert not went_on()
+        session.run([[x]])
+        assert torch.equal((session.fetch(0, [x]).tensors or ())[0], 2 * x)
+
+
+def test_one_that_wakes_itself_is_found(post: Post) -> None:
+    with (
+        loaded(post, WAKES_ITSELF) as session,
+        pytest.raises(Ended, match="while it was stopped") as raised,
+        session.still(),
+    ):
+        time.sleep(1)
+    assert raised.value.status is Status.REJECTED
+
+
+def test_one_that_is_always_gone_when_the_signal_comes_is_found(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process starts the next and ends: whoever looks sees one that is new."""
+    after_all_pids = itertools.count(1 << 23)
+    with loaded(post, HONEST) as session:
+        monkeypatch.setattr(processes, "descendants", lambda _: [next(after_all_pids)])
+        begin = time.monotonic()
+        with pytest.raises(Ended, match="it started processes while it was stopped"), session.still():
+            assert time.monotonic() - begin < 10
+        monkeypatch.undo()
