@@ -46,6 +46,22 @@ def _clock(device: torch.device, event: float, host: float, outside: float) -> C
     return clock
 
 
+def test_a_machine_that_disturbs_single_calls_favours_no_side() -> None:
+    """The same code on both sides, of whose calls one in twenty takes fifty times as long, or half of a request's."""
+    generator = random.Random(1)
+
+    def side() -> Side:
+        share = 0.5 if generator.random() < 0.2 else 0.05
+        calls = [5.0 if generator.random() < share else 0.1 for _ in range(8)]
+        return Side.of([Ran(((call, call),), call / 1e3) for call in calls])
+
+    clock = Clock(CPU)
+    for _ in range(400):
+        clock.add(Round(side(), side(), side()))
+    assert 100 < len(clock.counted()) < len(clock.believed())
+    assert clock.ratio().low < 1 < clock.ratio().high
+
+
 @pytest.mark.parametrize(
     ("device", "event", "host", "outside", "flag"),
     [
