@@ -85,6 +85,7 @@ def await_verdicts(folder: Path, count: int, process: "subprocess.Popen[str]") -
     pytest.fail(f"no {count} verdicts; exit code {process.poll()}")
 
 
+@pytest.mark.slow
 def test_killed_three_times_the_ledger_is_that_of_an_undisturbed_run(start: Start, tmp_path: Path) -> None:
     undisturbed = start("undisturbed", "--jobs", "1", "--gpus", "2")
     finish(undisturbed)
