@@ -76,6 +76,19 @@ class Round:
     solution: Side
 
 
+@dataclass(frozen=True)
+class _Usual:
+    """The baseline's, over all rounds and both of its turns."""
+
+    event: float
+    """ms a call."""
+    unevenness: float
+    outside: float
+    host: float
+    """What its dearest round took beyond `event` by each outer clock: on a loaded machine the protocol's cost doubles
+    from one round to the next."""
+
+
 class Clock:
     """Rounds of baseline and solution, and which of them count."""
 
@@ -88,7 +101,8 @@ class Clock:
 
     def believed(self) -> list[Round]:
         """The rounds in which the solution accounts for the time that passed."""
-        return [one for one in self.rounds if not any(excess > allowed for _, excess, allowed in self._excess(one))]
+        usual = self._usual()
+        return [one for one in self.rounds if not _beyond(self._excess(one, usual))]
 
     def counted(self) -> list[Round]:
         """Those of them in which the baseline's calls took alike, too.
@@ -97,11 +111,11 @@ class Clock:
         left had its calls calm or all disturbed, and the baseline's as they came: the same code on both sides was
         0.49x on two cores, the truth far outside of the interval.
         """
-        return [one for one in self.believed() if not self._disturbed(one)]
+        usual = self._usual()
+        return [one for one in self.believed() if not self._disturbed(one, usual)]
 
-    def _disturbed(self, one: Round) -> bool:
-        uneven = [entry for side in (one.baseline, one.control) for entry in self._uneven(side)]
-        return any(excess > allowed for _, excess, allowed in uneven)
+    def _disturbed(self, one: Round, usual: _Usual) -> bool:
+        return _beyond([*self._uneven(one.baseline, usual), *self._uneven(one.control, usual)])
 
     def ratio(self) -> Ratio:
         """Baseline time over solution time."""
@@ -134,7 +148,8 @@ class Clock:
 
     def doubt(self) -> Flag:
         """What speaks against the rounds that do not count; asked for where too few do."""
-        excesses = [excess for one in self.rounds for excess in self._excess(one)]
+        usual = self._usual()
+        excesses = [excess for one in self.rounds for excess in self._excess(one, usual)]
         name, excess, allowed = max(excesses, key=lambda entry: entry[1] - entry[2])
         believed = len(self.believed())
         evidence = (
@@ -143,32 +158,46 @@ class Clock:
         )
         return Flag(name=name, evidence=evidence)
 
-    def _excess(self, one: Round) -> list[tuple[str, float, float]]:
+    def _usual(self) -> _Usual:
+        """Once for all rounds that are asked about: it looks at each of them."""
+        sides = [side for one in self.rounds for side in (one.baseline, one.control)]
+        if not sides:
+            return _Usual(0.0, 0.0, 0.0, 0.0)
+        return _Usual(
+            event=median([side.event for side in sides]),
+            unevenness=median([side.unevenness for side in sides]),
+            outside=max(0.0, *(side.outside - side.event for side in sides)),
+            host=max(0.0, *(side.host - side.event for side in sides)),
+        )
+
+    def _excess(self, one: Round, usual: _Usual) -> list[tuple[str, float, float]]:
         """(name of the flag, ms a call that the solution does not account for, ms allowed) by each outer clock."""
-        baselines = [side for other in self.rounds for side in (other.baseline, other.control)]
-        scale = max(one.solution.event, median([side.event for side in baselines]))
+        solution = one.solution
+        scale = max(solution.event, usual.event)
         if self.device.type == "cpu":
-            clocks = [("clock_mismatch", "outside", NOISE_CPU_MS, NOISE_CPU_SHARE)]
+            clocks = [("clock_mismatch", solution.outside, usual.outside, NOISE_CPU_MS, NOISE_CPU_SHARE)]
         else:
             clocks = [
-                ("clock_mismatch", "outside", NOISE_MS, NOISE_SHARE),
-                ("unjoined_work", "host", UNJOINED_MS, UNJOINED_SHARE),
+                ("clock_mismatch", solution.outside, usual.outside, NOISE_MS, NOISE_SHARE),
+                ("unjoined_work", solution.host, usual.host, UNJOINED_MS, UNJOINED_SHARE),
             ]
-        found = []
-        for name, clock, noise, share in clocks:
-            # The dearest round of the baseline: on a loaded machine the protocol's cost doubles from one to the next.
-            cost = max(max(getattr(side, clock) - side.event for side in baselines), 0.0)
-            excess = getattr(one.solution, clock) - one.solution.event - cost
-            found.append((name, excess, max(noise, share * scale, share * cost)))
-        return [*found, *self._uneven(one.solution)]
+        found = [
+            (name, passed - solution.event - cost, max(noise, share * scale, share * cost))
+            for name, passed, cost, noise, share in clocks
+        ]
+        return [*found, *self._uneven(solution, usual)]
 
-    def _uneven(self, one: Side) -> list[tuple[str, float, float]]:
+    def _uneven(self, one: Side, usual: _Usual) -> list[tuple[str, float, float]]:
         """The same for one call that does the work of the others: what their median leaves out of their mean."""
         if len(one.events) < EVEN_CALLS:
             return []
-        usual = median([side.unevenness for other in self.rounds for side in (other.baseline, other.control)])
-        allowed = max(1.0, usual) * UNEVEN.get(self.device.type, UNEVEN_DEVICE)
+        allowed = max(1.0, usual.unevenness) * UNEVEN.get(self.device.type, UNEVEN_DEVICE)
         return [("uneven_calls", one.event * (one.unevenness - 1), one.event * (allowed - 1))]
+
+
+def _beyond(excesses: Sequence[tuple[str, float, float]]) -> bool:
+    """Whether one is above what is allowed."""
+    return any(excess > allowed for _, excess, allowed in excesses)
 
 
 def _both(one: Round) -> float:

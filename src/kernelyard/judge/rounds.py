@@ -72,9 +72,9 @@ def _rounds(
     clock = Clock(candidate.device)
     needed = plan.rounds - 1
     begin = time.monotonic()
-    tried, whole = 0, secrets.randbelow(plan.rounds)
+    tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
     while True:
-        on_phase(f"timing round {tried + 1}, {len(clock.counted())} of {needed} done")
+        on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
         sets = [exam.arguments() for _ in range(calls)]
         looked_at = range(calls) if tried == whole else [secrets.randbelow(calls)]
         sides: dict[str, Side] = {}
@@ -103,13 +103,13 @@ def _rounds(
             return clock
 
 
-def _look(exam: Exam, candidate: Session, found: Findings, kept: Kept, arguments: list[Any]) -> None:
+def _look(exam: Exam, session: Session, found: Findings, kept: Kept, arguments: list[Any]) -> None:
     """Check one answer of the last request, and that call's inputs. Raises End."""
     question = exam.question(arguments)
     # An answer larger than the first one had no room.
     answer = kept.fetched(question.honest) if kept.holds(question.honest) else None
-    accept(exam.mark(question, answer or candidate.fetch(kept.index, question.honest)), found)
-    untouched(exam, candidate, kept.index, question)
+    accept(exam.mark(question, answer or session.fetch(kept.index, question.honest)), found)
+    untouched(exam, session, kept.index, question)
     found.timed_outputs_checked += 1
 
 

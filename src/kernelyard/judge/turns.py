@@ -27,12 +27,10 @@ Look = Callable[[Kept, list[Any]], None]
 
 
 def unseen(_kept: Kept, _arguments: list[Any]) -> None:
-    """What is done with a baseline's."""
+    """What is done with a baseline's, where looking at the solution's does not disturb it."""
 
 
-def take_turn(
-    session: Session, sets: list[list[Any]], exam: Exam, looked_at: Sequence[int], look: Look = unseen
-) -> Side:
+def take_turn(session: Session, sets: list[list[Any]], exam: Exam, looked_at: Sequence[int], look: Look) -> Side:
     """A timed call on each set; `look` at the answers of those whose places are `looked_at`, which no worker knows."""
     if session.device.type == "cpu":
         return Side.of([_alone(session, one, exam, place in looked_at, look) for place, one in enumerate(sets)])
