@@ -164,7 +164,7 @@ def test_a_short_soak_loses_nothing() -> None:
     """Two hostile verdicts among ten; 500 are run by hand."""
     court = Court(device=CPU, sandbox=choose(None, "cpu"))
     samples = read_samples(SUITE)
-    outcomes = list(run(drawn(samples, "cpu", 10), control_of(samples), court))
+    outcomes = list(run(drawn([one for one in samples if one.runs_on("cpu")], 10), control_of(samples), court))
     assert len(outcomes) == 10 and sum(outcome.hostile for outcome in outcomes) == 2
     assert not [outcome.success for outcome in outcomes if outcome.success]
 
@@ -172,10 +172,10 @@ def test_a_short_soak_loses_nothing() -> None:
 def test_a_soak_draws_one_hostile_sample_in_five_and_none_that_is_slow_or_open(suite: Path) -> None:
     for name, more in (("cheat", ""), ("late", "\nslow: yes"), ("known", "\nopen: nobody looks")):
         (suite / f"{name}.py").write_text(CHEAT.replace("catalogue: A1", f"catalogue: A1{more}"))
-    names = [sample.name for sample in drawn(read_samples(suite), "cpu", 10)]
+    names = [sample.name for sample in drawn(read_samples(suite), 10)]
     assert names == ["control"] * 4 + ["cheat"] + ["control"] * 4 + ["cheat"]
     with pytest.raises(UsageError, match="honest and hostile"):
-        drawn(read_samples(suite, ["control"]), "cpu", 10)
+        drawn(read_samples(suite, ["control"]), 10)
 
 
 def test_jobs_have_devices_in_turn_and_the_control_follows(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
