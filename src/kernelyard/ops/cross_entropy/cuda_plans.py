@@ -50,7 +50,7 @@ STREAM_BYTES = 64
 FEW_ROWS, STREAM_CTAS = 8, 32
 """Rows to an SM below which rows are cut up, and CTAs to an SM, at least, that they are cut up for: four pieces of 256k
 in bf16, 97.9 % of the copy, two 96.9, eight 97.2. 4096 rows of 64k would have 91 cut in two, and 98.7 whole."""
-HELD_ELEMENTS, HELD_VECTORS, LONG_VECTORS = 32, 8, {2: 8, 4: 4}
+HELD_ELEMENTS, HELD_VECTORS, LONG_VECTORS = {2: 64, 4: 32}, 8, {2: 8, 4: 4}
 """Elements of a thread where a row is read at one go, and most vectors; and vectors at a time of a longer row, by an
 element's bytes: in fp32 8 would cost 32000 classes 3 %."""
 HELD_THREADS = {2: 256, 4: 512}
@@ -88,11 +88,11 @@ def loss_alone(device: torch.device, size: int, view: Rows, fit: Fit) -> StreamP
         most = _items(size, fit)
     else:
         most = LONG_VECTORS[size]
-        threads = min(HELD_THREADS[size], power_above(-(-vectors * fit.vec // HELD_ELEMENTS)))
+        threads = min(HELD_THREADS[size], power_above(-(-vectors * fit.vec // HELD_ELEMENTS[size])))
         if vectors <= threads * HELD_VECTORS:
-            # 16 bits: 97.3 % at 1k and 96.5 at 4k, with 256 threads 97.2 and 92.5. fp32: 100.4 with 512 at 1k, 100.0
-            # with 256 at 4k; with 128 99.2 at both.
-            rows = max(1, (128 if size == 2 else 512 if threads <= WARP else 256) // threads)
+            # 16 bits, 512 to 8k: 98.3, 99.0, 99.1, 98.2 and 98.3 %; with 32 elements a thread and CTAs of 128 96.4,
+            # 96.8, 94.6, 96.0 and 94.7. fp32: 100.4 with 512 threads at 1k, 100.0 with 256 at 4k; with 128 99.2.
+            rows = max(1, (512 if size == 4 and threads <= WARP else 256) // threads)
             return StreamPlan(fit, threads, rows, -(-vectors // threads), 1)
     steps = -(-vectors // (STREAM_THREADS * most))
     items = -(-vectors // (STREAM_THREADS * steps))
