@@ -11,9 +11,9 @@ from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import along
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR
-from kernelyard.kernels.prepared import LAYOUTS
+from kernelyard.kernels.prepared import LAYOUTS, allocator
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
-from kernelyard.ops.fused_linear_rowsum import plan
+from kernelyard.ops.fused_linear_rowsum import layout, plan, prepared
 from kernelyard.ops.fused_linear_rowsum.derivative import empty_gradients, registered
 from kernelyard.ops.fused_linear_rowsum.plan import vector
 
@@ -23,32 +23,52 @@ Launch = Callable[..., None]
 
 
 def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    y = x.new_empty(x.shape[:-1])
-    # The last one is the sum of bias.
-    sums = x.new_empty(weight.shape[1] + 1, dtype=torch.float32)
-    if not y.numel():
-        return y, sums[:-1]
-    x, weight = _with_rows(x), _with_rows(weight)
-    at_x, at_weight, at_bias, at_sums = x.data_ptr(), weight.data_ptr(), 0, sums.data_ptr()
-    if bias is not None:
-        bias = bias.contiguous()
-        at_bias = bias.data_ptr()
+    key = layout(x, weight, bias)
+    run = prepared.get(key) or prepared.keep(key, _prepare_forward(x, weight, bias))
+    y, sums = run(x, weight, bias)
+    return y, sums[:-1]
+
+
+def _prepare_forward(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """What returns y and the sums over the weight's columns, of which the last is the sum of bias."""
+    empty_y = allocator(x.shape[:-1], x.dtype, x.device)
+    empty_sums = allocator(torch.Size((weight.shape[1] + 1,)), torch.float32, x.device)
+    if not x.shape[:-1].numel():
+        return lambda x, weight, bias: (empty_y(), empty_sums())
+    given, laid_out = (x, weight, bias), _laid_out(x, weight, bias)
+    if any(one is not other for one, other in zip(given, laid_out, strict=True)):
+        copied = _prepare_forward(*laid_out)
+        return lambda *given: copied(*_laid_out(*given))
     sum_columns, dot_rows = _forward_launches(
-        (x.shape, x.stride(), at_x % VECTOR),
-        (weight.shape, weight.stride(), at_weight % VECTOR),
+        (x.shape, x.stride(), x.data_ptr() % VECTOR),
+        (weight.shape, weight.stride(), weight.data_ptr() % VECTOR),
         (x.dtype, weight.dtype, x.dtype if bias is None else bias.dtype),
         x.device,
     )
-    sum_columns(at_weight, at_bias, at_sums)
-    dot_rows(at_x, at_sums, y.data_ptr())
-    return y, sums[:-1]
+
+    def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        y, sums = empty_y(), empty_sums()
+        at_sums = sums.data_ptr()
+        sum_columns(weight.data_ptr(), 0 if bias is None else bias.data_ptr(), at_sums)
+        dot_rows(x.data_ptr(), at_sums, y.data_ptr())
+        return y, sums
+
+    return run
+
+
+def _laid_out(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """The tensors as the kernels read them: themselves where those can."""
+    return _with_rows(x), _with_rows(weight), None if bias is None else bias.contiguous()
 
 
 Layout = tuple[torch.Size, tuple[int, ...], int]
 """Shape, strides, and the address's distance from a vector's."""
 
 
-@lru_cache(LAYOUTS)
 def _forward_launches(
     x: Layout, weight: Layout, dtypes: tuple[torch.dtype, ...], device: torch.device
 ) -> tuple[Launch, Launch]:
