@@ -10,10 +10,10 @@ from kernelyard.ops.dispatch import implementation
 prepared = Prepared()
 
 
-def layout(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> Layout:
+def layout(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> Layout:
     """All that decides whether a call is right and how the CUDA backend computes it."""
     return (
-        *(x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % 16),
+        *(input.shape, input.stride(), input.dtype, input.get_device(), input.data_ptr() % 16),
         *(weight.shape, weight.stride(), weight.dtype, weight.get_device(), weight.data_ptr() % 16),
         None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device()),
     )
