@@ -42,7 +42,8 @@ def _clock(device: torch.device, event: float, host: float, outside: float) -> C
     clock = Clock(device)
     for _ in range(8):
         honest = Side.of([Ran(((10.0, 10.2),), 0.011)])
-        clock.add(Round(honest, honest, Side.of([Ran(((event, host),), outside / 1e3)])))
+        own = Side.of([Ran(((event, host),), outside / 1e3)])
+        clock.add(Round(honest, honest, own, own))
     return clock
 
 
@@ -52,12 +53,12 @@ def test_a_machine_that_disturbs_single_calls_favours_no_side() -> None:
 
     def side() -> Side:
         share = 0.5 if generator.random() < 0.2 else 0.05
-        calls = [5.0 if generator.random() < share else 0.1 for _ in range(8)]
+        calls = [5.0 if generator.random() < share else 0.1 for _ in range(4)]
         return Side.of([Ran(((call, call),), call / 1e3) for call in calls])
 
     clock = Clock(CPU)
     for _ in range(400):
-        clock.add(Round(side(), side(), side()))
+        clock.add(Round(side(), side(), side(), side()))
     assert 100 < len(clock.counted()) < len(clock.believed())
     assert clock.ratio().low < 1 < clock.ratio().high
 
@@ -86,10 +87,11 @@ def test_rounds_with_hidden_work_do_not_count(
 def test_a_disturbed_round_is_left_out_and_the_honest_ones_count() -> None:
     clock = _clock(CPU, 5.0, 5.0, 6.0)
     honest = Side.of([Ran(((10.0, 10.2),), 0.011)])
-    clock.add(Round(honest, honest, Side.of([Ran(((1.0, 1.0),), 0.090)])))
+    disturbed = Side.of([Ran(((1.0, 1.0),), 0.090)])
+    clock.add(Round(honest, honest, disturbed, disturbed))
     assert len(clock.counted()) == 8
     assert clock.ratio().mean == pytest.approx(2.0)
-    assert clock.solution().samples_ms == (5.0,) * 8
+    assert clock.solution().samples_ms == (5.0,) * 16
     assert clock.baseline().samples_ms == (10.0,) * 16
 
 
@@ -115,7 +117,7 @@ def test_a_gain_is_one_where_requests_hold_nothing_but_calls() -> None:
     for _ in range(8):
         honest = Side.of([Ran(((1.0, 1.0),), 0.004)], Ran(((1.0, 1.0),), 0.002))
         skips = Side.of([Ran(((0.5, 0.5),), 0.002)], Ran(((1.0, 1.0),), 0.002))
-        clock.add(Round(honest, honest, skips))
+        clock.add(Round(honest, honest, skips, skips))
     assert clock.gain() <= 0
 
 
@@ -126,5 +128,5 @@ def test_one_disturbed_request_of_several_hides_nothing() -> None:
         requests = [Ran(((10.0, 10.0),), 0.0102)] * 7
         honest = Side.of([*requests, Ran(((10.0, 10.0),), 0.200)])
         liar = Side.of([Ran(((6.0, 6.0),), 0.0102)] * 8)
-        clock.add(Round(honest, honest, liar))
+        clock.add(Round(honest, honest, liar, liar))
     assert not clock.counted() and clock.doubt().name == "clock_mismatch"

@@ -97,14 +97,11 @@ def test_requests_confirm_a_gain_whatever_is_claimed(
     for _ in range(400):
         clock = Clock(CUDA)
         for _ in range(rounds):
-            baseline, control, solution = (1.5 + generator.expovariate(1 / jitter) for _ in range(3))
-            clock.add(
-                Round(
-                    Side((1.0,), 1.0, 1.5, baseline, baseline),
-                    Side((1.0,), 1.0, 1.5, control, control),
-                    Side((claim,), claim, claim + 0.5, claim + 0.5, solution + truth - 1),
-                )
-            )
+            turns = []
+            for call, told in ((1.0, 1.0), (1.0, 1.0), (truth, claim), (truth, claim)):
+                request = call + 0.5 + generator.expovariate(1 / jitter)
+                turns.append(Side((told,), told, told + 0.5, told + 0.5, request))
+            clock.add(Round(*turns))
         confirmed += confirms(clock.gain())
     assert confirmed >= least * 400 if least else confirmed <= 0.05 * 400
 
@@ -126,12 +123,12 @@ def test_a_call_that_does_the_work_of_the_others_shows() -> None:
     batched = Side.of([Ran(((8.0, 8.0), *[(0.001, 0.001)] * 7), 0.008)])
     clock = Clock(CPU)
     for _ in range(8):
-        clock.add(Round(honest, honest, batched))
+        clock.add(Round(honest, honest, batched, batched))
     assert not clock.counted()
     assert clock.doubt().name == "uneven_calls"
     clock = Clock(CUDA)
     for _ in range(8):
-        clock.add(Round(honest, honest, honest))
+        clock.add(Round(honest, honest, honest, honest))
     assert len(clock.counted()) == 8
 
 
@@ -140,7 +137,7 @@ def test_a_call_that_the_machine_disturbed_costs_its_round_and_nothing_else() ->
     disturbed = Side.of([Ran((*[(1.0, 1.0)] * 7, (30.0, 30.0)), 0.037)])
     clock = Clock(CPU)
     for solution in (honest, disturbed, honest, disturbed, honest):
-        clock.add(Round(honest, honest, solution))
+        clock.add(Round(honest, honest, solution, solution))
     assert len(clock.counted()) == 3
 
 

@@ -107,7 +107,11 @@ def blameless() -> Iterator[None]:
         raise End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
 
 
+IDLE_BYTES = 1 << 30
+"""What the judge's allocator may keep of a GPU: giving it back and taking it anew is milliseconds of a request."""
+
+
 def make_room(device: torch.device) -> None:
     """Give back the memory that this process's allocator keeps for itself: the workers share the device."""
-    if device.type == "cuda":
+    if device.type == "cuda" and torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) > IDLE_BYTES:
         torch.cuda.empty_cache()

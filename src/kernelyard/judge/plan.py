@@ -26,7 +26,7 @@ class Plan:
     patience: int = 3
     """Rounds tried for every round needed, before too many doubtful ones are held against the solution."""
     calls: int = 8
-    """Calls a round, each on inputs of its own, as far as `round_bytes` reaches."""
+    """Calls a round of either side, each on inputs of its own, as far as `round_bytes` reaches."""
     outside_repeats: int = 5
     """Requests of N and of 2N calls by which the judge's own clock bounds a call; the least counts."""
     second_look: float = 10.0

@@ -62,10 +62,11 @@ def _rounds(
     found: Findings,
     on_phase: Callable[[str], None],
 ) -> Clock:
-    """Baseline twice and solution once in random order on fresh inputs; one output of each round is checked.
+    """Two turns of either side in random order, on fresh inputs; one output of each of the solution's is checked.
 
     Of one round all are: who leaves one call in eight out of every round would else be found in two of three runs.
     """
+    in_turn = -(-calls // 2)
     # Looking at one call's answer disturbs the next call on a CPU, a softmax on two cores 0.12 to 1.4 ms: so it is done
     # to both sides.
     look_alike = partial(_look, exam, baseline, Findings()) if exam.device.type == "cpu" else unseen
@@ -75,11 +76,13 @@ def _rounds(
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
     while True:
         on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
-        sets = [exam.arguments() for _ in range(calls)]
-        looked_at = range(calls) if tried == whole else [secrets.randbelow(calls)]
+        first, second = ([exam.arguments() for _ in range(in_turn)] for _ in range(2))
+        turns = {"baseline": first, "control": second, "solution": first, "again": second}
         sides: dict[str, Side] = {}
-        for name in random.sample(["baseline", "control", "solution"], 3):
-            if name == "solution":
+        for name in random.sample(list(turns), len(turns)):
+            sets = turns[name]
+            looked_at = range(in_turn) if tried == whole else [secrets.randbelow(in_turn)]
+            if name in ("solution", "again"):
                 with baseline.still():
                     sides[name] = take_turn(candidate, sets, exam, looked_at, partial(_look, exam, candidate, found))
             else:
@@ -88,7 +91,7 @@ def _rounds(
         if tried:
             clock.add(Round(**sides))
         tried += 1
-        del sets
+        del first, second, turns, sets
         counted = len(clock.counted())
         if counted < needed:
             if tried > needed * plan.patience and len(clock.believed()) < needed:

@@ -17,6 +17,10 @@ from torch import Tensor
 
 from kernelyard.sandbox.wire import POISON, WIRE_DTYPES, TensorSpec
 
+KEPT_BYTES = 256 << 20
+"""Memory up to this size stays mapped on both sides until the worker ends: creating, importing and unmapping it is
+milliseconds of a request. Two workers keep two such pieces each. Beyond it a request's own work is the larger."""
+
 
 class DriverError(RuntimeError):
     """A call of the CUDA driver's that failed."""
@@ -47,6 +51,8 @@ class DeviceBytes:
     """
 
     where = "device"
+    kept = False
+    """Whether both sides hold it beyond one transfer."""
 
     def __init__(self, fd: int, handle: Any, size: int, device: torch.device, *, writable: bool) -> None:
         """Map `handle`, which is let go in any case: the mapping alone keeps the memory."""
@@ -127,13 +133,18 @@ class DeviceBytes:
         """Fill `room`, of bytes, from byte `offset` on."""
         room.copy_(self._place(offset, torch.uint8, room.numel()))
 
-    def poison(self) -> None:
-        """NaN in every floating-point dtype."""
-        self._bytes.fill_(POISON)
+    def poison(self, size: int | None = None) -> None:
+        """NaN in every floating-point dtype, in the first `size` bytes; in all without it."""
+        self._bytes[:size].fill_(POISON)
 
     def settle(self) -> None:
         """Wait until what was written is there."""
         torch.cuda.synchronize(self.device)
+
+    def let_go(self) -> None:
+        """The end of one transfer."""
+        if not self.kept:
+            self.close()
 
     def close(self) -> None:
         """Unmap, whatever became of the other side. Copies that are on their way are waited for."""

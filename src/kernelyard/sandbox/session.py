@@ -17,7 +17,7 @@ from kernelyard.core.launches import Way
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox import tree
-from kernelyard.sandbox.device_memory import DeviceBytes, DriverError, supported
+from kernelyard.sandbox.device_memory import KEPT_BYTES, DeviceBytes, DriverError, supported
 from kernelyard.sandbox.frames import Closed, ProtocolError
 from kernelyard.sandbox.pool import Worker
 from kernelyard.sandbox.wire import POISON, OutputSpec, Reply, SharedBytes, TensorSpec, flatten, layout
@@ -144,6 +144,8 @@ class Session:
         self._device_memory = False
         self._lent: SharedBytes | DeviceBytes | None = None
         self._slot = 0
+        self._kept: dict[str, DeviceBytes] = {}
+        self._given: set[DeviceBytes] = set()
         self._close = worker.close
 
     def __enter__(self) -> "Session":
@@ -155,6 +157,9 @@ class Session:
     def close(self) -> None:
         self._close()
         self._take_back()
+        for memory in self._kept.values():
+            memory.close()
+        self._kept.clear()
 
     def finish(self, seconds: float) -> str:
         """Hang up and let the worker end by itself; what it wrote to stdout."""
@@ -240,9 +245,8 @@ class Session:
         """
         self._take_back()
         _, self._slot = layout(like)
+        # Poisoned, and so touched, before the clock runs.
         self._lent = self._lend(calls * self._slot, worker_may_write=True)
-        # Touched before the clock runs.
-        self._lent.poison()
         self._ask("lend", self._lent, slot=self._slot)
 
     def run(
@@ -256,15 +260,20 @@ class Session:
         """Call the candidate once on every set of arguments.
 
         The worker gets them with this request and not before: all that it does with them passes on the judge's clock.
+        Memory of a device, which the worker may have mapped already, is written when the clock runs.
         `bare`: without a flush of the cache before each call, so that the calls are all that the request takes.
         `keep`: calls whose outputs, written to memory that `lend` lent, are the judge's when its clock stops.
         `before` is called when the inputs lie ready, before the clock starts.
         """
         trees, tensors = _flattened(sets)
         rooms = [torch.full((self._slot,), POISON, dtype=torch.uint8, device=self.device) for _ in keep]
-        with self._written(tensors) as (shared, specs):
+        with self._room_for(tensors) as (shared, specs, write):
+            if shared.where == "host":
+                write()
             before()
             begin = time.perf_counter()
+            if shared.where == "device":
+                write()
             reply = self._ask("run", shared, arguments=trees, tensors=specs, bare=bare)
             if self._lent is not None:
                 # Within the clock: what a worker still does while it is read is timed as well.
@@ -314,48 +323,86 @@ class Session:
                 return Fetched(reply.outputs, None)
             return Fetched(reply.outputs, tuple(shared.read(spec, self.device) for spec in specs))
         finally:
-            shared.close()
+            shared.let_go()
 
     @contextlib.contextmanager
     def _written(
         self, groups: Sequence[Sequence[Tensor]]
     ) -> Iterator[tuple[SharedBytes | DeviceBytes, list[list[dict[str, Any]]]]]:
         """Memory with all of these tensors in it, and where each lies; it ends with the context."""
+        with self._room_for(groups) as (shared, specs, write):
+            write()
+            yield shared, specs
+
+    @contextlib.contextmanager
+    def _room_for(
+        self, groups: Sequence[Sequence[Tensor]]
+    ) -> Iterator[tuple[SharedBytes | DeviceBytes, list[list[dict[str, Any]]], Callable[[], None]]]:
+        """Memory for all of these tensors, where each will lie, and what writes them."""
         tensors = [tensor for group in groups for tensor in group]
         specs, size = layout(tensors)
         left = iter(specs)
         grouped = [[next(left).model_dump() for _ in group] for group in groups]
         shared = self._lend(size, worker_may_write=False)
-        try:
+
+        def write() -> None:
             for spec, tensor in zip(specs, tensors, strict=True):
                 shared.write(spec, tensor)
             shared.settle()
-            yield shared, grouped
+
+        try:
+            yield shared, grouped, write
         finally:
-            shared.close()
+            shared.let_go()
 
     def _take_back(self) -> None:
         if self._lent is not None:
-            self._lent.close()
+            self._lent.let_go()
             self._lent = None
 
     def _lend(self, size: int, *, worker_may_write: bool) -> SharedBytes | DeviceBytes:
-        """Memory for one transfer: of the device where both sides can map it and there is room, else of the host."""
+        """Memory for one transfer: of the device where both sides can map it and there is room, else of the host.
+
+        What the worker may write to holds nothing yet that could pass for its answer.
+        """
         if self._device_memory:
             with contextlib.suppress(torch.OutOfMemoryError, DriverError):
-                return DeviceBytes.create(size, self.device)
-        return SharedBytes.create(size, worker_may_write=worker_may_write)
+                if size > KEPT_BYTES:
+                    return DeviceBytes.create(size, self.device)
+                return self._keep("outputs" if worker_may_write else "inputs", size)
+        made = SharedBytes.create(size, worker_may_write=worker_may_write)
+        if worker_may_write:
+            made.poison()
+        return made
+
+    def _keep(self, place: str, size: int) -> DeviceBytes:
+        """Memory for `size` bytes that the worker has mapped since it first had need of as much."""
+        kept = self._kept.get(place)
+        if kept is None or kept.size < size:
+            if kept is not None:
+                self._kept.pop(place).close()
+                self._given.discard(kept)
+            # With room to grow, so that inputs of other shapes need no new memory.
+            kept = self._kept[place] = DeviceBytes.create(min(2 * size, KEPT_BYTES), self.device)
+            kept.kept = True
+        elif place == "outputs":
+            kept.poison(size)
+        return kept
 
     def _ask(self, do: str, shared: SharedBytes | DeviceBytes | None = None, **fields: Any) -> Reply:
         return self._await(self._send(do, shared, **fields))
 
     def _send(self, do: str, shared: SharedBytes | DeviceBytes | None, **fields: Any) -> str:
         nonce = secrets.token_hex(16)
+        fd = None
         if shared is not None:
             shared.settle()
-            fields |= {"memory": shared.where, "size": shared.size}
+            fields |= {"memory": shared.where, "size": shared.size, "kept": shared.kept}
+            fd = None if shared in self._given else shared.fd
+        if isinstance(shared, DeviceBytes) and shared.kept:
+            self._given.add(shared)
         try:
-            self.channel.send({"nonce": nonce, "do": do, **fields}, shared.fd if shared is not None else None)
+            self.channel.send({"nonce": nonce, "do": do, **fields}, fd)
         except Closed:
             raise self._died() from None
         return nonce

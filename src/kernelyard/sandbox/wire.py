@@ -116,6 +116,7 @@ class SharedBytes:
     """A sealed memfd, mapped. Close it when done: what was taken from a private one stays."""
 
     where = "host"
+    kept = False
 
     def __init__(self, fd: int, size: int, *, writable: bool, private: bool = False) -> None:
         """`private`: what is written stays here, on pages of this process's own."""
@@ -180,6 +181,10 @@ class SharedBytes:
 
     def settle(self) -> None:
         """Wait until what was written is there: it is."""
+
+    def let_go(self) -> None:
+        """The end of one transfer, for which it was made."""
+        self.close()
 
     def close(self) -> None:
         # A private mapping goes with the last tensor that was taken from it, of which each holds it.

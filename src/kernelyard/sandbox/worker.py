@@ -134,13 +134,14 @@ class Candidate:
     def _take(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> None:
         """Tensors at addresses of their own for every call."""
         self.returned.clear()
+        self.staged = []
         self.staged = [
             unflatten(arguments, [shared.take(TensorSpec.model_validate(spec), self.device) for spec in specs])
             for arguments, specs in zip(request["arguments"], request["tensors"], strict=True)
         ]
         self._synchronize()
         # Of what was copied, the device need not hold both while the model is called.
-        shared.close()
+        shared.let_go()
 
     def forget(self) -> None:
         """Let go of the last run: its inputs, its outputs, and the memory lent for them."""
@@ -164,7 +165,7 @@ class Candidate:
     def give_back(self) -> None:
         """The memory that was lent for one run."""
         if self.lent is not None:
-            self.lent.close()
+            self.lent.let_go()
             self.lent = None
 
     def profile(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
@@ -298,6 +299,7 @@ def _failure(error: Exception, phase: str) -> Failure:
 def serve(channel: Channel) -> None:
     """Answer requests until the judge hangs up."""
     candidate = Candidate()
+    kept: dict[str, DeviceBytes] = {}
     while True:
         try:
             request, fd = channel.receive()
@@ -306,7 +308,7 @@ def serve(channel: Channel) -> None:
         answer: dict[str, Any] = {"nonce": request["nonce"]}
         shared = None
         try:
-            shared = _lent(request, fd)
+            shared = _lent(request, fd, kept)
             answer |= _answer(candidate, request, shared)
         except Exception as error:
             # Whatever the candidate raised is reported; only the judge decides what it means.
@@ -315,26 +317,36 @@ def serve(channel: Channel) -> None:
             if shared is not None and shared is not candidate.lent:
                 # After an illegal access every call of the driver fails, and the answer has yet to be given.
                 with contextlib.suppress(RuntimeError):
-                    shared.close()
+                    shared.let_go()
         channel.send(answer)
         if request["do"] == "run":
             with contextlib.suppress(RuntimeError):
                 candidate.give_back()
 
 
-def _lent(request: dict[str, Any], fd: int | None) -> SharedBytes | DeviceBytes | None:
-    """The memory that came with a request; None where none came, or for `map` where it cannot be mapped here."""
-    if fd is None:
-        return None
+def _lent(request: dict[str, Any], fd: int | None, kept: dict[str, DeviceBytes]) -> SharedBytes | DeviceBytes | None:
+    """The memory that came with a request, now or before; None where none did, or for `map` where it cannot be mapped.
+
+    `kept`: what the judge lends more than once, which came with a descriptor the first time.
+    """
     writable = request["do"] in ("fetch", "lend", "build")
+    place = "outputs" if writable else "inputs"
+    if fd is None:
+        return kept.get(place) if request.get("kept") else None
     if request["memory"] == "host":
         return SharedBytes.received(fd, writable=writable, private=request["do"] in ("run", "profile"))
+    if request["kept"] and place in kept:
+        kept.pop(place).close()
     try:
-        return DeviceBytes.received(fd, request["size"], torch.device("cuda", 0), writable=writable)
+        shared = DeviceBytes.received(fd, request["size"], torch.device("cuda", 0), writable=writable)
     except Exception:
         if request["do"] == "map":
             return None
         raise
+    if request["kept"]:
+        shared.kept = True
+        kept[place] = shared
+    return shared
 
 
 def _answer(candidate: Candidate, request: dict[str, Any], shared: SharedBytes | DeviceBytes | None) -> dict[str, Any]:
