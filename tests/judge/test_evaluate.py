@@ -43,7 +43,7 @@ def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -
     assert verdict.trials == plan.trials
     assert verdict.timed_outputs_checked >= plan.rounds
     assert verdict.time is not None and verdict.baseline is not None and verdict.floor is not None
-    assert 2 * len(verdict.time.samples_ms) == len(verdict.baseline.samples_ms) == 2 * (plan.rounds - 1) * plan.calls
+    assert len(verdict.time.samples_ms) == len(verdict.baseline.samples_ms) == (plan.rounds - 1) * plan.calls
     assert verdict.speedup_low is not None and verdict.speedup is not None and verdict.speedup_high is not None
     assert verdict.speedup_low <= verdict.speedup <= verdict.speedup_high
     assert verdict.decision is Decision.SLOWER and verdict.rounds == 3
