@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kernelyard.cli import problem as cli
 from kernelyard.core.environment import describe
 from kernelyard.core.problem import Problem
 from kernelyard.judge.admission import Admission, admit
@@ -152,3 +154,23 @@ def test_the_verb(tmp_path: Path) -> None:
     assert done.returncode == 1 and "unsound.py: invalid_problem: cannot tell from the reference: zeros" in done.stdout
     done = check(cwd=tmp_path)
     assert done.returncode == 2 and "expected problem files" in done.stderr
+
+
+def test_ctrl_c_prints_what_was_found_and_enters_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(paths: Sequence[Path], **_: object) -> Iterator[tuple[Path, Admission]]:
+        yield paths[0], admitted(problem(torch.relu, rows(8, 64)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "admit_all", interrupted)
+    for name in "ab":
+        (tmp_path / f"{name}.py").write_text((ROOT / "examples/judge/problem.py").read_text())
+    document = tmp_path / "admission.md"
+    document.write_text("<!-- admission:cpu:begin -->\n<!-- admission:cpu:end -->\n")
+    with pytest.raises(KeyboardInterrupt):
+        cli.check([tmp_path], json=True, table=document, device="cpu")
+    said = capsys.readouterr()
+    assert json.loads(said.out.splitlines()[-1])["status"] == "valid"
+    assert said.err.endswith("interrupted: 1 of 2 files not looked at, no table written\n")
+    assert document.read_text() == "<!-- admission:cpu:begin -->\n<!-- admission:cpu:end -->\n"

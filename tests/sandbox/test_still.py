@@ -1,6 +1,8 @@
 """A worker stands still while it is another's turn."""
 
 import itertools
+import os
+import subprocess
 import time
 
 import pytest
@@ -98,3 +100,19 @@ def test_one_that_is_always_gone_when_the_signal_comes_is_found(post: Post, monk
         with pytest.raises(Ended, match="it started processes while it was stopped"), session.still():
             assert time.monotonic() - begin < 10
         monkeypatch.undo()
+
+
+def test_a_pid_that_was_a_kernel_threads_is_seen_again_within_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernel threads are left out of all looks but one a second; every other process is in each."""
+    monkeypatch.setattr(processes, "_LEARN_SECONDS", 600.0)
+    monkeypatch.setattr(processes, "_learnt", time.monotonic())
+    with subprocess.Popen(["sleep", "30"]) as child:
+        try:
+            assert child.pid in processes.descendants(os.getpid())
+            assert str(child.pid) not in processes._kernels
+            processes._kernels.add(str(child.pid))
+            assert child.pid not in processes.descendants(os.getpid())
+            monkeypatch.setattr(processes, "_LEARN_SECONDS", 0.0)
+            assert child.pid in processes.descendants(os.getpid())
+        finally:
+            child.kill()

@@ -1,5 +1,7 @@
 """`kernelyard problem check FILE...`: whether a problem can tell a right answer from a wrong one."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -44,7 +46,8 @@ def check(
 ) -> None:
     """Hold wrong answers that cost nothing - zeros, a constant, half precision - against a problem's questions.
 
-    Exit code 0 if every problem tells them from the reference, 1 if one does not, 2 if none could be looked at.
+    Exit code 0 if every problem tells them from the reference, 1 if one does not, 2 if none could be looked at. Ctrl-C
+    ends it with what was found so far.
     """
     devices, name = resolve_devices(device, gpus), parse_dtype(dtype)
     where = devices[0]
@@ -55,6 +58,7 @@ def check(
     if table is not None:
         markers.read(table)
     groups: dict[str, list[Admission]] = {}
+    left_out = 0
     with Console(stderr=True).status("") as status:
         for each in operators:
             status.update(each)
@@ -69,23 +73,36 @@ def check(
             groups.setdefault(files[0].parent.name, []).append(record)
         elif files:
             found = dict[Path, Admission]()
-            for path, record in admit_all(files, devices=devices, dtype=name, seconds=seconds, jobs=jobs):
-                found[path] = record
-                status.update(f"{len(found)} of {len(files)}, last {path.name}")
+            try:
+                for path, record in admit_all(files, devices=devices, dtype=name, seconds=seconds, jobs=jobs):
+                    found[path] = record
+                    status.update(f"{len(found)} of {len(files)}, last {path.name}")
+            except KeyboardInterrupt:
+                left_out = len(files) - len(found)
             for path in files:
-                groups.setdefault(path.parent.name, []).append(found[path])
+                if path in found:
+                    groups.setdefault(path.parent.name, []).append(found[path])
 
     records = [record for group in groups.values() for record in group]
     for record in records:
         print("\n".join(admission_lines(record)))
+    if left_out:
+        if json:
+            _print_json(records)
+        print(f"interrupted: {left_out} of {len(files)} files not looked at, no table written", file=sys.stderr)
+        raise KeyboardInterrupt
     if table is not None:
         markers.replace(table, f"admission:{where.type}", admission_table(groups, describe(where)))
     if mark:
         enter(records)
     if json:
-        for record in records:
-            print(record.model_dump_json())
+        _print_json(records)
     if any(record.status == "invalid_problem" for record in records):
         raise typer.Exit(1)
     if all(record.status == "skipped" for record in records):
         raise typer.Exit(2)
+
+
+def _print_json(records: Sequence[Admission]) -> None:
+    for record in records:
+        print(record.model_dump_json())

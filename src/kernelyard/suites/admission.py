@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import queue
 import re
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -113,6 +114,8 @@ class _Helper:
 
 
 def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int) -> None:
+    # Ctrl-C is for the process that owns this one, and ends it by hanging up.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     where = torch.device(device)
     if where.type == "cuda":
         where = torch.device("cuda", where.index or 0)
