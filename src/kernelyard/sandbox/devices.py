@@ -11,6 +11,8 @@ from kernelyard.core.errors import UsageError
 
 _NVIDIA_CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps")
 _AMD_COMPUTE = Path("/dev/kfd")
+DEVICES = Path("/dev")
+DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 @dataclass(frozen=True)
@@ -56,28 +58,41 @@ def grant(device: str) -> Grant:
     if not is_nvidia(device):
         # One node serves every AMD GPU for compute, so a single one cannot be granted by nodes alone.
         return Grant((_AMD_COMPUTE, Path("/dev/dri")), {"HIP_VISIBLE_DEVICES": name})
-    node = _nvidia_node(name)
+    node, inside = _nvidia_gpu(name)
     control = tuple(path for path in map(Path, _NVIDIA_CONTROL) if path.exists())
-    return Grant((node, *control), {"CUDA_VISIBLE_DEVICES": name, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    variables = {"CUDA_VISIBLE_DEVICES": inside or _asked(device), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return Grant((node, *control), variables)
 
 
-def _nvidia_node(name: str) -> Path:
-    """The node of the GPU that CUDA_VISIBLE_DEVICES calls `name`: an index in PCI order, or a UUID."""
-    nodes = sorted(path for path in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
+def _nvidia_gpu(name: str) -> tuple[Path, str]:
+    """The node of the GPU that CUDA_VISIBLE_DEVICES calls `name` - an index in PCI order, or a UUID - and its UUID.
+
+    The driver counts the GPUs whose nodes it can open: with one granted that is GPU 0 inside, whatever its index out
+    here, and on a machine of four cuInit found no device for those of another index. No UUID where /proc shows none.
+    """
+    nodes = sorted(path for path in DEVICES.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
     if not nodes:
         raise UsageError("no NVIDIA device: /dev holds no nvidia0 or other GPU node")
     if len(nodes) == 1:
-        return nodes[0]
-    minors: dict[str, str] = {}
-    for position, directory in enumerate(sorted(Path("/proc/driver/nvidia/gpus").glob("*"))):
+        return nodes[0], name
+    gpus: dict[str, tuple[str, str]] = {}
+    for position, directory in enumerate(sorted(DRIVER_GPUS.glob("*"))):
         text = (directory / "information").read_text()
         minor = re.search(r"Device Minor:\s*(\d+)", text)
-        uuid = re.search(r"GPU UUID:\s*(\S+)", text)
+        uuid = re.search(r"GPU UUID:\s*(GPU-[0-9a-f-]+)", text)
         if minor:
-            minors[str(position)] = minor[1]
+            gpus[str(position)] = minor[1], uuid[1] if uuid else ""
             if uuid:
-                minors[uuid[1]] = minor[1]
-    node = Path(f"/dev/nvidia{minors.get(name, name)}")
+                gpus[uuid[1]] = minor[1], uuid[1]
+    number, inside = gpus.get(name, (name, name if name.startswith("GPU-") else ""))
+    node = DEVICES / f"nvidia{number}"
     if not node.exists():
         raise UsageError(f"no NVIDIA device {name!r}: expected one of {', '.join(map(str, nodes))}")
-    return node
+    return node, inside
+
+
+def _asked(device: str) -> str:
+    """The UUID by torch: until a GPU is first used, /proc shows question marks in its place."""
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(torch.device(device)).uuid}"
