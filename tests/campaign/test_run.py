@@ -8,15 +8,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from made_up_runs import judged
 from solutions import PROBLEMS, SOLUTIONS, write
 
+from kernelyard.campaign import slot
 from kernelyard.campaign.candidates import Found
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.cli.run import _Shown
+from kernelyard.sandbox import witness
+from kernelyard.sandbox.launch import SandboxError, SandboxKind
 from kernelyard.sandbox.processes import descendants
 
 ROOT = Path(__file__).parents[2]
@@ -183,3 +188,25 @@ def test_usage(start: Start, tmp_path: Path) -> None:
         process = start("empty", *options)
         _, error = process.communicate(timeout=60)
         assert process.returncode == 2 and error.count("\n") == 1 and wanted in error
+
+
+def test_a_device_on_which_the_sandbox_does_not_hold_gets_no_more_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine of four GPUs three had no device inside, and every candidate that came by was an infra_error."""
+
+    class Well:
+        def refusal(self, device: torch.device) -> str | None:
+            return f"{device} is quarantined" if device.index == 2 else None
+
+    def standing(kind: SandboxKind, device: str) -> tuple[()]:
+        if device == "cuda:1":
+            raise SandboxError("the bubblewrap sandbox does not hold: device: cuInit returned 100")
+        return ()
+
+    monkeypatch.setattr(witness, "standing", standing)
+    terms = SimpleNamespace(sandbox=SandboxKind.BUBBLEWRAP)
+    said = [slot._unfit(Well(), torch.device("cuda", i), terms) for i in range(3)]  # type: ignore[arg-type]
+    assert said == [
+        "",
+        "cuda:1: the bubblewrap sandbox does not hold: device: cuInit returned 100",
+        "cuda:2 is quarantined",
+    ]

@@ -13,7 +13,7 @@ import signal
 import threading
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelyard.core.environment import Environment
 from kernelyard.core.policy import Policy
@@ -25,6 +25,11 @@ from kernelyard.sandbox.launch import SandboxKind
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.session import Deadlines
 from kernelyard.suites.suite import Entry
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernelyard.sandbox.health import Ward
 
 # Its imports and the device's start, on a loaded machine.
 _START_SECONDS = 180.0
@@ -184,7 +189,7 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
                     ceilings=ceilings,
                     on_phase=pipe.send,
                 )
-                unfit = ward.refusal(device) or "" if verdict.status is Status.INFRA_ERROR else ""
+                unfit = _unfit(ward, device, terms) if verdict.status is Status.INFRA_ERROR else ""
                 answer = Answer(verdict.model_dump_json(), unfit=unfit)
             except Exception as error:
                 answer = Answer(None, f"the judge failed: {first_line(error)}")
@@ -192,6 +197,20 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
                 pipe.send(answer)
             except OSError:
                 return
+
+
+def _unfit(ward: "Ward", device: "torch.device", terms: Terms) -> str:
+    """Why nothing can be judged on the device, where that is what a candidate could not help; else empty."""
+    from kernelyard.sandbox.launch import SandboxError
+    from kernelyard.sandbox.witness import standing
+
+    if refused := ward.refusal(device):
+        return refused
+    try:
+        standing(terms.sandbox, str(device))
+    except SandboxError as error:
+        return f"{device}: {error}"
+    return ""
 
 
 def _end_with_parent() -> None:
