@@ -9,7 +9,7 @@ import torch
 from kernelyard.core.verdict import Decision
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
-from kernelyard.judge.outside import Outside, doubt
+from kernelyard.judge.outside import Least, Outside, doubt
 from kernelyard.judge.statistics import Ratio, paired_ratio, signed_rank
 from kernelyard.sandbox.session import Ran
 
@@ -157,3 +157,34 @@ def test_time_that_the_worker_does_not_account_for_is_found(marginal: float, acc
     flag = doubt(Outside(1.0, (0.98,)), Outside(marginal, (account,)), CUDA)
     assert (flag is not None) is hidden
     assert flag is None or flag.name == "outside_clock"
+
+
+def _requests(generator: random.Random, jitter: float, call: float, told: float, late_with_few: float = 0.0) -> Outside:
+    """Five requests of 4 and of 8 calls: `call` ms each, of which `told` is told, half a millisecond of protocol, and a
+    jitter in ms with a long tail."""
+    least = Least()
+    for _ in range(5):
+        for count in (4, 8):
+            taken = 0.5 + count * call + generator.expovariate(1 / jitter) + (late_with_few if count == 4 else 0.0)
+            least.add(Ran(((told, told),) * count, taken / 1e3))
+    return least.outside()
+
+
+@pytest.mark.parametrize("jitter", [0.02, 0.1, 0.5])
+def test_a_loaded_machine_makes_no_honest_solution_a_liar(jitter: float) -> None:
+    """An honest one is refused only where it is doubted in three tries, with ever more requests; here each is new."""
+    generator = random.Random(5)
+    doubted = [
+        doubt(_requests(generator, jitter, 0.05, 0.05), _requests(generator, jitter, 0.05, 0.05), CUDA)
+        for _ in range(300)
+    ]
+    assert (sum(flag is not None for flag in doubted) / 300) ** 3 < 0.001
+
+
+def test_who_is_late_with_few_calls_alone_hides_nothing() -> None:
+    """Of 1 ms a call 0.3 are told. Late by 2.8 ms with four calls, four more seem to take 1.2 ms."""
+    generator = random.Random(6)
+    honest = _requests(generator, 0.02, 1.0, 1.0)
+    late = _requests(generator, 0.02, 1.0, 0.3, late_with_few=2.8)
+    assert late.missing < 0.05
+    assert doubt(honest, late, CUDA) is not None

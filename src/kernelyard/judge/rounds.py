@@ -132,8 +132,8 @@ def _outside(
     The host's times of baseline and solution.
     """
     half = max(1, calls // 2)
+    least = Least(), Least()
     for i_try in range(plan.patience):
-        least = Least(), Least()
         for count in (half, 2 * half) * plan.outside_repeats:
             sets = [exam.arguments() for _ in range(count)]
             keep = [secrets.randbelow(count)]
