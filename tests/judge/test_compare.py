@@ -72,6 +72,21 @@ def test_noise_of_the_honest_size_condemns_no_small_element() -> None:
     assert held.figures is not None and held.figures.mismatched == 1
 
 
+def test_the_zeros_of_a_relu_ask_for_no_more_than_the_rest() -> None:
+    """Another order of summation is beyond the kink in one element; an error of the answers' size is no noise."""
+    generator = torch.Generator().manual_seed(0)
+    before = torch.randn(10_000, generator=generator, dtype=torch.float64) - 0.5
+    before[77] = -1e-9
+    honest = (before + 1e-7 * torch.randn(10_000, generator=generator, dtype=torch.float64)).float().relu()
+    honest[77] = 0.0
+    assert (before < 0).sum() > 5_000, "the median element is a zero"
+    ours = honest.clone()
+    ours[77] = 6e-8
+    assert compare("output", ours, before.relu(), honest, TOLERANCE).passed
+    ours[77] = 1e-4
+    assert not compare("output", ours, before.relu(), honest, TOLERANCE).passed
+
+
 def test_chunks_agree_with_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     reference, honest = _softmax()
     wrong = honest.clone()

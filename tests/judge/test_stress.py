@@ -236,3 +236,24 @@ def test_states_that_are_no_weights_are_in_float64_too() -> None:
     assert first.reference[0].dtype is torch.float64
     assert exam.mark_values(first, first.honest).status is Status.PASSED
     assert torch.get_default_dtype() is torch.float32
+
+
+class KeepsALambda(nn.Module):
+    """As minGPT's block does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = nn.ModuleDict({"up": nn.Linear(16, 32), "down": nn.Linear(32, 16)})
+        self.layers = layers
+        self.norm = nn.LayerNorm(16)
+        self.feed = lambda x: layers.down(layers.up(x).relu())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.feed(self.norm(x))  # type: ignore[no-any-return]
+
+
+def test_a_model_whose_lambda_encloses_its_layers_is_converted_with_them() -> None:
+    exam, first = exam_of(replace(problem(torch.relu, rows(32, 16)), model_class=KeepsALambda))
+    assert exam.constants, "the norm's weights are redrawn, and the copy has them"
+    assert first.reference[0].dtype is torch.float64
+    assert torch.allclose(first.reference[0].float(), first.honest[0], atol=1e-5)

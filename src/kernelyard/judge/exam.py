@@ -80,7 +80,7 @@ class Exam:
             declined = "weights" in problem.no_stress
             self.constants = {} if declined else redraw_constants(self.model)
             self.why_constant = "declined by the problem" if declined else "no weight is constant"
-            self.exact = converted(self.model, torch.float64)
+            self.exact = self.converted(torch.float64)
         except Exception as error:
             raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
         self.answer: tuple[Tensor, ...] = ()
@@ -89,6 +89,14 @@ class Exam:
         """By output: half an ulp of one, or of the first answer's largest element where that is smaller."""
         self.usual: tuple[float, ...] = ()
         """By output: the largest error of the first honest answer, over its largest element."""
+
+    def converted(self, dtype: torch.dtype) -> torch.nn.Module:
+        """The model in another dtype, with the weights that it has."""
+
+        def rebuild() -> torch.nn.Module:
+            return self.problem.make_model(self.init_arguments, self.weight_seed, self.dtype, self.device)
+
+        return converted(self.model, dtype, rebuild)
 
     def restore_constants(self, reason: str) -> None:
         """Back to the weights of the constructor; `reason` is for the verdict."""

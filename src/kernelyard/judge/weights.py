@@ -7,7 +7,8 @@ constructor draws at random stays as the seed has it.
 
 import copy
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import FunctionType
 
 import torch
 from torch import Tensor
@@ -17,14 +18,29 @@ SPREAD = 0.25
 """Around a constant c, in units of |c| (of 1 for zeros): a variance stays positive, a sign stays what it is."""
 
 
-def converted(model: Module, dtype: torch.dtype) -> Module:
-    """A copy in another dtype, tensors that are plain attributes included: the first state of an LSTM often is one."""
-    copied = copy.deepcopy(model).to(dtype)
+def converted(model: Module, dtype: torch.dtype, rebuild: Callable[[], Module]) -> Module:
+    """A copy in another dtype, tensors that are plain attributes included: the first state of an LSTM often is one.
+
+    `rebuild` constructs the model anew, for one that a copy would not be free of: minGPT's block keeps a lambda over
+    its own layers, which a deep copy shares.
+    """
+    if _shares_itself(model):
+        copied = rebuild().to(dtype)
+        copied.load_state_dict(model.state_dict())
+    else:
+        copied = copy.deepcopy(model).to(dtype)
     for module in copied.modules():
         for name, value in list(vars(module).items()):
             if isinstance(value, Tensor) and value.is_floating_point():
                 setattr(module, name, value.to(dtype))
     return copied
+
+
+def _shares_itself(model: Module) -> bool:
+    """Whether a function among the attributes encloses a module or a tensor."""
+    attributes = (value for module in model.modules() for value in vars(module).values())
+    cells = (cell for value in attributes if isinstance(value, FunctionType) for cell in value.__closure__ or ())
+    return any(isinstance(cell.cell_contents, (Module, Tensor)) for cell in cells)
 
 
 def redraw_constants(model: Module) -> dict[str, float]:
