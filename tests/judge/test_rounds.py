@@ -43,7 +43,7 @@ class Here:
         pass
 
     @contextmanager
-    def still(self) -> Iterator[None]:
+    def still(self, otherwise: Status = Status.REJECTED) -> Iterator[None]:
         self.quiet = True
         yield
         self.quiet = False

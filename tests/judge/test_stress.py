@@ -257,3 +257,8 @@ def test_a_model_whose_lambda_encloses_its_layers_is_converted_with_them() -> No
     assert exam.constants, "the norm's weights are redrawn, and the copy has them"
     assert first.reference[0].dtype is torch.float64
     assert torch.allclose(first.reference[0].float(), first.honest[0], atol=1e-5)
+
+
+def test_an_answer_that_memory_holds_before_it_is_written_tells_nothing() -> None:
+    exam, first = exam_of(problem(lambda x: x.abs() >= 0, rows(32, 16)))
+    assert exam.degenerate(exam.question(), first.honest) == "memory that nobody wrote to passes"

@@ -1,10 +1,12 @@
 """GPU memory of the judge's in a worker, and host memory where that cannot be."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from kernelyard.core.verdict import Phase
 from kernelyard.sandbox import device_memory, session
 from kernelyard.sandbox.device_memory import DeviceBytes
 from kernelyard.sandbox.launch import SandboxKind, choose
@@ -57,6 +59,56 @@ def test_a_worker_that_cannot_map_it_gets_host_memory(kind: SandboxKind, monkeyp
         doubled, counted = opened.fetch(0, [x, n]).tensors or ()
     assert offered == [1], "asked once"
     assert torch.equal(doubled, 2 * x) and counted.item() == 5
+
+
+class Small:
+    """What a session takes for memory of a device that has room for `free` bytes."""
+
+    free = 0
+    where, kept = "device", False
+
+    def __init__(self, size: int, _device: torch.device) -> None:
+        if size > Small.free:
+            raise torch.OutOfMemoryError(f"{size} bytes")
+        self.size, self.poisoned, self.closed = size, 0, False
+
+    def poison(self, size: int) -> None:
+        self.poisoned = size
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def unasked(monkeypatch: pytest.MonkeyPatch) -> Session:
+    """A session whose worker is asked nothing, on a device of `Small` memory."""
+    monkeypatch.setattr(DeviceBytes, "create", Small)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    opened = Session(SimpleNamespace(process=None, channel=None, nonce="", close=lambda: None), CPU, Deadlines())  # type: ignore[arg-type]
+    opened._device_memory = True
+    return opened
+
+
+def test_while_it_is_timed_nothing_falls_back_to_the_host(unasked: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the host it takes seconds: who leaves the baseline alone no room would be the faster one."""
+    monkeypatch.setattr(Small, "free", 99)
+    assert unasked._lend(100, worker_may_write=True).where == "host"
+    unasked.phase = Phase.TIME
+    with pytest.raises(torch.OutOfMemoryError):
+        unasked._lend(100, worker_may_write=True)
+
+
+def test_memory_is_kept_with_room_to_grow_where_there_is_any(unasked: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Small, "free", 250)
+    outputs, inputs = (unasked._lend(100, worker_may_write=one) for one in (True, False))
+    assert outputs is not inputs and outputs.size == inputs.size == 200
+    assert unasked._lend(150, worker_may_write=True) is outputs and outputs.poisoned == 150
+    larger = unasked._lend(240, worker_may_write=True)
+    assert larger.size == 240 and outputs.closed, "twice as much is not there"
+    unasked.keeps = False
+    assert not unasked._lend(100, worker_may_write=True).kept
+    unasked.close()
+    assert larger.closed and inputs.closed
 
 
 def test_no_device_memory_without_an_nvidia_gpu() -> None:

@@ -102,8 +102,8 @@ def test_one_that_is_always_gone_when_the_signal_comes_is_found(post: Post, monk
         monkeypatch.undo()
 
 
-def test_a_pid_that_was_a_kernel_threads_is_seen_again_within_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernel threads are left out of all looks but one a second; every other process is in each."""
+def test_a_pid_that_was_a_kernel_threads_is_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernel threads are left out of all looks but four a second; every other process is in each."""
     monkeypatch.setattr(processes, "_LEARN_SECONDS", 600.0)
     monkeypatch.setattr(processes, "_learnt", time.monotonic())
     with subprocess.Popen(["sleep", "30"]) as child:

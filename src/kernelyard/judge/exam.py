@@ -20,7 +20,7 @@ from kernelyard.judge.contract import misplaced
 from kernelyard.judge.counting import Uncountable, count
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.sandbox.session import Fetched
-from kernelyard.sandbox.wire import named_leaves
+from kernelyard.sandbox.wire import POISON, named_leaves
 
 
 class InvalidProblem(Exception):
@@ -228,8 +228,11 @@ class Exam:
         held = list(zip(question.reference, question.honest, other_answer, strict=True))
         zero = [compare("", torch.zeros_like(h), r, h, self.tolerance).passed for r, h, _ in held]
         stale = [compare("", other, r, h, self.tolerance).passed for r, h, other in held]
+        untouched = [compare("", _untouched(h), r, h, self.tolerance).passed for r, h, _ in held]
         if all(zero):
             return "an output of zeros passes"
+        if all(untouched):
+            return "memory that nobody wrote to passes"
         if all(stale):
             return "the answer to one input passes for another"
         return None
@@ -264,6 +267,14 @@ def _float64_by_default() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def _untouched(answer: Tensor) -> Tensor:
+    """What stands where an answer of this kind is to be written."""
+    if not answer.numel():
+        return answer
+    raw = torch.full((answer.numel() * answer.element_size(),), POISON, dtype=torch.uint8, device=answer.device)
+    return raw.view(answer.dtype).view(answer.shape)
 
 
 def _random_state(device: torch.device) -> Tensor:

@@ -16,6 +16,7 @@ from kernelyard.judge.findings import End, Findings, Measurement, accept, blamel
 from kernelyard.judge.outside import Least, doubt
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.turns import run_sets, take_turn, unseen
+from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.session import Kept, Session
 
 
@@ -30,6 +31,8 @@ def time_rounds(
 ) -> None:
     """Rounds until the interval is narrow enough or the budget ends; then what the outside clock says."""
     calls = max(1, min(plan.calls, plan.round_bytes // max(question_bytes, 1)))
+    # All requests cross alike: of the outer clock's N and 2N calls, N alone might fit what is kept.
+    candidate.keeps = baseline.keeps = 2 * max(1, calls // 2) * question_bytes <= KEPT_BYTES
     clock = _rounds(exam, candidate, baseline, plan, calls, found, on_phase)
     on_phase("the judge's own clock")
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, calls, found)
@@ -62,7 +65,7 @@ def _rounds(
     found: Findings,
     on_phase: Callable[[str], None],
 ) -> Clock:
-    """Two turns of either side in random order, on fresh inputs; one output of each of the solution's is checked.
+    """Two turns of either side, twice in random order on fresh inputs; one output of each of the solution's is checked.
 
     Of one round all are: who leaves one call in eight out of every round would else be found in two of three runs.
     """
@@ -70,28 +73,28 @@ def _rounds(
     # Looking at one call's answer disturbs the next call on a CPU, a softmax on two cores 0.12 to 1.4 ms: so it is done
     # to both sides.
     look_alike = partial(_look, exam, baseline, Findings()) if exam.device.type == "cpu" else unseen
+    look = partial(_look, exam, candidate, found)
     clock = Clock(candidate.device)
     needed = plan.rounds - 1
     begin = time.monotonic()
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
     while True:
         on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
-        first, second = ([exam.arguments() for _ in range(in_turn)] for _ in range(2))
-        turns = {"baseline": first, "control": second, "solution": first, "again": second}
         sides: dict[str, Side] = {}
-        for name in random.sample(list(turns), len(turns)):
-            sets = turns[name]
-            looked_at = range(in_turn) if tried == whole else [secrets.randbelow(in_turn)]
-            if name in ("solution", "again"):
-                with baseline.still():
-                    sides[name] = take_turn(candidate, sets, exam, looked_at, partial(_look, exam, candidate, found))
-            else:
-                with candidate.still(), blameless():
-                    sides[name] = take_turn(baseline, sets, exam, looked_at, look_alike)
+        for pair in (("baseline", "solution"), ("control", "again")):
+            sets = [exam.arguments() for _ in range(in_turn)]
+            for name in random.sample(pair, 2):
+                looked_at = range(in_turn) if tried == whole else [secrets.randbelow(in_turn)]
+                if name in ("solution", "again"):
+                    with baseline.still(Status.INFRA_ERROR):
+                        sides[name] = take_turn(candidate, sets, exam, looked_at, look)
+                else:
+                    with candidate.still(), blameless():
+                        sides[name] = take_turn(baseline, sets, exam, looked_at, look_alike)
+            del sets
         if tried:
             clock.add(Round(**sides))
         tried += 1
-        del first, second, turns, sets
         counted = len(clock.counted())
         if counted < needed:
             if tried > needed * plan.patience and len(clock.believed()) < needed:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 _STOP_SECONDS = 1.0
 # Most processes of a large machine are threads of the kernel's: with them a look took 7 ms on one of 16 cores, and a
-# turn of the judge's has three. They are learnt anew each second, for a pid may pass on to a process.
+# turn of the judge's has three. They are learnt anew four times a second, for a pid may pass on to a process.
 _KERNEL_THREAD = 0x00200000
-_LEARN_SECONDS = 1.0
+_LEARN_SECONDS = 0.25
 _kernels: set[str] = set()
 _learnt = -math.inf
 

@@ -144,6 +144,8 @@ class Session:
         self._device_memory = False
         self._lent: SharedBytes | DeviceBytes | None = None
         self._slot = 0
+        self.keeps = True
+        """Whether memory of the device that fits `KEPT_BYTES` stays mapped; else each transfer has its own."""
         self._kept: dict[str, DeviceBytes] = {}
         self._given: set[DeviceBytes] = set()
         self._close = worker.close
@@ -155,11 +157,12 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        self._close()
-        self._take_back()
-        for memory in self._kept.values():
-            memory.close()
-        self._kept.clear()
+        with contextlib.ExitStack() as stack:
+            for memory in self._kept.values():
+                stack.callback(memory.close)
+            self._kept = {}
+            stack.callback(self._take_back)
+            self._close()
 
     def finish(self, seconds: float) -> str:
         """Hang up and let the worker end by itself; what it wrote to stdout."""
@@ -293,14 +296,15 @@ class Session:
         return Ran(reply.samples, seconds, kept)
 
     @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
-        """Nothing of the worker runs inside: it is somebody else's turn. Raises Ended where something did."""
+    def still(self, otherwise: Status = Status.REJECTED) -> Iterator[None]:
+        """Nothing of the worker runs inside: it is somebody else's turn. Raises Ended with `otherwise` where something
+        did. What its device was given before runs on."""
         with self.process.stopped() as went_on:
             yield
             reason = went_on()
         if reason:
             self.process.kill()
-            raise Ended(Status.REJECTED, self.phase, reason)
+            raise Ended(otherwise, self.phase, reason)
 
     def forget(self) -> None:
         """Have the worker let go of what it was given for the last run, and of what it returned."""
@@ -366,10 +370,14 @@ class Session:
         What the worker may write to holds nothing yet that could pass for its answer.
         """
         if self._device_memory:
-            with contextlib.suppress(torch.OutOfMemoryError, DriverError):
-                if size > KEPT_BYTES:
-                    return DeviceBytes.create(size, self.device)
-                return self._keep("outputs" if worker_may_write else "inputs", size)
+            try:
+                if self.keeps and size <= KEPT_BYTES:
+                    return self._keep("outputs" if worker_may_write else "inputs", size)
+                return self._create(size)
+            except (torch.OutOfMemoryError, DriverError) as error:
+                if self.phase is Phase.TIME:
+                    # Through the host it takes seconds: a solution that left the baseline no room would look fast.
+                    raise torch.OutOfMemoryError(str(error)) from error
         made = SharedBytes.create(size, worker_may_write=worker_may_write)
         if worker_may_write:
             made.poison()
@@ -378,16 +386,29 @@ class Session:
     def _keep(self, place: str, size: int) -> DeviceBytes:
         """Memory for `size` bytes that the worker has mapped since it first had need of as much."""
         kept = self._kept.get(place)
-        if kept is None or kept.size < size:
-            if kept is not None:
-                self._kept.pop(place).close()
-                self._given.discard(kept)
+        if kept is not None and kept.size >= size:
+            if place == "outputs":
+                kept.poison(size)
+            return kept
+        if kept is not None:
+            self._kept.pop(place).close()
+            self._given.discard(kept)
+        try:
             # With room to grow, so that inputs of other shapes need no new memory.
-            kept = self._kept[place] = DeviceBytes.create(min(2 * size, KEPT_BYTES), self.device)
-            kept.kept = True
-        elif place == "outputs":
-            kept.poison(size)
+            kept = DeviceBytes.create(min(2 * size, KEPT_BYTES), self.device)
+        except torch.OutOfMemoryError:
+            kept = self._create(size)
+        kept.kept = True
+        self._kept[place] = kept
         return kept
+
+    def _create(self, size: int) -> DeviceBytes:
+        try:
+            return DeviceBytes.create(size, self.device)
+        except torch.OutOfMemoryError:
+            # What this process's allocator keeps for itself is room as well.
+            torch.cuda.empty_cache()
+            return DeviceBytes.create(size, self.device)
 
     def _ask(self, do: str, shared: SharedBytes | DeviceBytes | None = None, **fields: Any) -> Reply:
         return self._await(self._send(do, shared, **fields))
@@ -399,12 +420,12 @@ class Session:
             shared.settle()
             fields |= {"memory": shared.where, "size": shared.size, "kept": shared.kept}
             fd = None if shared in self._given else shared.fd
-        if isinstance(shared, DeviceBytes) and shared.kept:
-            self._given.add(shared)
         try:
             self.channel.send({"nonce": nonce, "do": do, **fields}, fd)
         except Closed:
             raise self._died() from None
+        if isinstance(shared, DeviceBytes) and shared.kept:
+            self._given.add(shared)
         return nonce
 
     def _await(self, nonce: str) -> Reply:
