@@ -13,7 +13,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Status
-from kernelyard.judge.exam import Exam, Question
+from kernelyard.judge.exam import Exam, InvalidProblem, Question
 from kernelyard.judge.stress import NAMES, ONE_ELEMENT, STRESSES, Unfair, one_changed, stressed
 from kernelyard.suites.kernelbench import load_problem
 
@@ -262,3 +262,19 @@ def test_a_model_whose_lambda_encloses_its_layers_is_converted_with_them() -> No
 def test_an_answer_that_memory_holds_before_it_is_written_tells_nothing() -> None:
     exam, first = exam_of(problem(lambda x: x.abs() >= 0, rows(32, 16)))
     assert exam.degenerate(exam.question(), first.honest) == "memory that nobody wrote to passes"
+
+
+@pytest.mark.parametrize("call", [lambda x: x > 0.3, lambda x: x.argmax(-1)], ids=["truth values", "integers"])
+def test_answers_that_are_no_fractions_are_held_against_all_questions(call: Callable[[Tensor], Tensor]) -> None:
+    exam, first = exam_of(problem(call, rows(32, 16)))
+    assert first.reference[0].dtype is torch.float64
+    asked = [stressed(exam, stress) for stress in STRESSES if stress.name in ("signs", "scaled_up", "shifted")]
+    assert all(exam.mark_values(question, question.honest).status is Status.PASSED for question in asked)
+    wrong = [(~answer if answer.dtype is torch.bool else answer + 1) for answer in first.honest]
+    assert exam.mark_values(first, wrong).status is Status.INCORRECT_VALUE
+
+
+def test_complex_answers_are_no_problem_of_ours() -> None:
+    """Held against float64, their imaginary parts would count for nothing."""
+    with pytest.raises(InvalidProblem, match="complex numbers as output"):
+        exam_of(problem(torch.fft.fft, rows(32, 16)))

@@ -156,6 +156,8 @@ class Exam:
         for name, value in honest:
             if not isinstance(value, Tensor):
                 raise InvalidProblem(f"the reference returns {type(value).__name__} as {name}; expected tensors")
+            if value.is_complex():
+                raise InvalidProblem(f"the reference returns complex numbers as {name}; expected torch.view_as_real's")
         for i, (name, value) in enumerate(honest):
             if self.problem.may_be_nonfinite(name):
                 reference[i] = _as_far_as_it_goes(reference[i], value.dtype)
@@ -176,7 +178,9 @@ class Exam:
                 self.exact.to(host)
                 answer = self.exact(*_copied(arguments, torch.float64, host))
                 self.exact.to(self.device)
-        return [value for _, value in named_leaves(answer)]
+        # Truth values and integers too: nothing is subtracted from those.
+        leaves = [value for _, value in named_leaves(answer)]
+        return [one.double() if isinstance(one, Tensor) and not one.is_complex() else one for one in leaves]
 
     def mark(self, question: Question, fetched: Fetched) -> Mark:
         """Hold one call's outputs against what is expected of them."""
