@@ -34,8 +34,8 @@ from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Deadlines, Session
 from kernelyard.suites.kernelbench import load_problem
 
-# 66 additions of 17 MB, 12 us each or more, which no host is too slow to launch: 66 products of 512 x 512 took 1.2 ms in
-# one turn and 2.0 in the next, as the host's cores came. On a CPU the chain is of small matrices, to show that the
+# 66 additions of 17 MB, 12 us each or more, which no host is too slow to launch: 66 products of 512 x 512 took 1.2 ms
+# in one turn and 2.0 in the next, as the host's cores came. On a CPU the chain is of small matrices, to show that the
 # script runs; nothing is claimed of its decisions.
 ADDITIONS = 66
 WASTED = 2
