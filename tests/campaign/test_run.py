@@ -128,13 +128,13 @@ def test_ctrl_c_loses_nothing_and_another_process_does_the_rest(start: Start, tm
     folder = tmp_path / "shared"
     first = start("shared", "--jobs", "1", "--train")
     await_verdicts(folder, 1, first)
-    _, error = (other := start("shared")).communicate(timeout=60)
-    assert other.returncode == 2 and error.count("\n") == 1 and "train_mode" in error
     second = start("shared", "--jobs", "1", "--train")
     await_verdicts(folder, 5, second)
     first.send_signal(signal.SIGINT)
     done = finish(first, 128 + signal.SIGINT)
     out = finish(second)
+    _, error = (other := start("shared")).communicate(timeout=60)
+    assert other.returncode == 2 and error.count("\n") == 1 and "train_mode" in error
     told = {key: told[0] for key, told in verdicts(folder).items()}
     assert told == {key: status for key, (_, status) in SOLUTIONS.items()}
     with Ledger(folder) as ledger:
