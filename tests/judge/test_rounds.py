@@ -17,6 +17,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
+from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.session import Fetched, Kept, Ran
 from kernelyard.sandbox.wire import layout
 from kernelyard.sandbox.worker import _describe
@@ -32,7 +33,7 @@ class Here:
     """A session without a worker, for calls of one output. Counts what it was asked."""
 
     def __init__(self, call: Callable[..., Tensor]) -> None:
-        self.call, self.device = call, CPU
+        self.call, self.device, self.lender = call, CPU, Lender(CPU)
         self.asked: list[list[list[Any]]] = []
         self.quiet = False
 

@@ -1,15 +1,14 @@
 """GPU memory of the judge's in a worker, and host memory where that cannot be."""
 
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from kernelyard.core.verdict import Phase
 from kernelyard.sandbox import device_memory, session
 from kernelyard.sandbox.device_memory import DeviceBytes
 from kernelyard.sandbox.launch import SandboxKind, choose
+from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Deadlines, Ended, Session
@@ -80,34 +79,33 @@ class Small:
 
 
 @pytest.fixture
-def unasked(monkeypatch: pytest.MonkeyPatch) -> Session:
-    """A session whose worker is asked nothing, on a device of `Small` memory."""
+def lender(monkeypatch: pytest.MonkeyPatch) -> Lender:
+    """Of a device of `Small` memory."""
     monkeypatch.setattr(DeviceBytes, "create", Small)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    opened = Session(SimpleNamespace(process=None, channel=None, nonce="", close=lambda: None), CPU, Deadlines())  # type: ignore[arg-type]
-    opened._device_memory = True
-    return opened
+    made = Lender(CPU)
+    made.on_device = True
+    return made
 
 
-def test_while_it_is_timed_nothing_falls_back_to_the_host(unasked: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_it_is_timed_nothing_falls_back_to_the_host(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the host it takes seconds: who leaves the baseline alone no room would be the faster one."""
     monkeypatch.setattr(Small, "free", 99)
-    assert unasked._lend(100, worker_may_write=True).where == "host"
-    unasked.phase = Phase.TIME
+    assert lender.lend(100, worker_may_write=True, timed=False).where == "host"
     with pytest.raises(torch.OutOfMemoryError):
-        unasked._lend(100, worker_may_write=True)
+        lender.lend(100, worker_may_write=True, timed=True)
 
 
-def test_memory_is_kept_with_room_to_grow_where_there_is_any(unasked: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_kept_with_room_to_grow_where_there_is_any(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Small, "free", 250)
-    outputs, inputs = (unasked._lend(100, worker_may_write=one) for one in (True, False))
+    outputs, inputs = (lender.lend(100, worker_may_write=one, timed=True) for one in (True, False))
     assert outputs is not inputs and outputs.size == inputs.size == 200
-    assert unasked._lend(150, worker_may_write=True) is outputs and outputs.poisoned == 150
-    larger = unasked._lend(240, worker_may_write=True)
+    assert lender.lend(150, worker_may_write=True, timed=True) is outputs and outputs.poisoned == 150
+    larger = lender.lend(240, worker_may_write=True, timed=True)
     assert larger.size == 240 and outputs.closed, "twice as much is not there"
-    unasked.keeps = False
-    assert not unasked._lend(100, worker_may_write=True).kept
-    unasked.close()
+    lender.keeps = False
+    assert not lender.lend(100, worker_may_write=True, timed=True).kept
+    lender.close()
     assert larger.closed and inputs.closed
 
 
@@ -121,7 +119,7 @@ def test_no_device_memory_without_an_nvidia_gpu() -> None:
 def test_tensors_cross_in_memory_of_the_gpu(device: torch.device, elements: int) -> None:
     post = Post(choose(None, str(device)), Limits(), str(device))
     with loaded(Worker.start(post), device, DOUBLES) as opened:
-        assert opened._device_memory
+        assert opened.lender.on_device
         x, n = torch.randn(elements, device=device), torch.tensor([4], device=device)
         pristine = x.clone()
         opened.run([[x, n]])

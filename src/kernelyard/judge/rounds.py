@@ -32,7 +32,8 @@ def time_rounds(
     """Rounds until the interval is narrow enough or the budget ends; then what the outside clock says."""
     calls = max(1, min(plan.calls, plan.round_bytes // max(question_bytes, 1)))
     # All requests cross alike: of the outer clock's N and 2N calls, N alone might fit what is kept.
-    candidate.keeps = baseline.keeps = 2 * max(1, calls // 2) * question_bytes <= KEPT_BYTES
+    keeps = 2 * max(1, calls // 2) * question_bytes <= KEPT_BYTES
+    candidate.lender.keeps = baseline.lender.keeps = keeps
     clock = _rounds(exam, candidate, baseline, plan, calls, found, on_phase)
     on_phase("the judge's own clock")
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, calls, found)

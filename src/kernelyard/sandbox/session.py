@@ -17,8 +17,9 @@ from kernelyard.core.launches import Way
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox import tree
-from kernelyard.sandbox.device_memory import KEPT_BYTES, DeviceBytes, DriverError, supported
+from kernelyard.sandbox.device_memory import DeviceBytes, supported
 from kernelyard.sandbox.frames import Closed, ProtocolError
+from kernelyard.sandbox.lending import Lender, Shared
 from kernelyard.sandbox.pool import Worker
 from kernelyard.sandbox.wire import POISON, OutputSpec, Reply, SharedBytes, TensorSpec, flatten, layout
 
@@ -141,13 +142,9 @@ class Session:
         self.process, self.channel = worker.process, worker.channel
         self.phase = Phase.START
         self._pending = worker.nonce
-        self._device_memory = False
-        self._lent: SharedBytes | DeviceBytes | None = None
+        self.lender = Lender(device)
+        self._lent: Shared | None = None
         self._slot = 0
-        self.keeps = True
-        """Whether memory of the device that fits `KEPT_BYTES` stays mapped; else each transfer has its own."""
-        self._kept: dict[str, DeviceBytes] = {}
-        self._given: set[DeviceBytes] = set()
         self._close = worker.close
 
     def __enter__(self) -> "Session":
@@ -158,9 +155,7 @@ class Session:
 
     def close(self) -> None:
         with contextlib.ExitStack() as stack:
-            for memory in self._kept.values():
-                stack.callback(memory.close)
-            self._kept = {}
+            stack.callback(self.lender.close)
             stack.callback(self._take_back)
             self._close()
 
@@ -179,7 +174,7 @@ class Session:
         if device_memory and supported(self.device):
             shared = DeviceBytes.create(1, self.device)
             try:
-                self._device_memory = self._ask("map", shared).written
+                self.lender.on_device = self._ask("map", shared).written
             finally:
                 shared.close()
 
@@ -330,9 +325,7 @@ class Session:
             shared.let_go()
 
     @contextlib.contextmanager
-    def _written(
-        self, groups: Sequence[Sequence[Tensor]]
-    ) -> Iterator[tuple[SharedBytes | DeviceBytes, list[list[dict[str, Any]]]]]:
+    def _written(self, groups: Sequence[Sequence[Tensor]]) -> Iterator[tuple[Shared, list[list[dict[str, Any]]]]]:
         """Memory with all of these tensors in it, and where each lies; it ends with the context."""
         with self._room_for(groups) as (shared, specs, write):
             write()
@@ -341,7 +334,7 @@ class Session:
     @contextlib.contextmanager
     def _room_for(
         self, groups: Sequence[Sequence[Tensor]]
-    ) -> Iterator[tuple[SharedBytes | DeviceBytes, list[list[dict[str, Any]]], Callable[[], None]]]:
+    ) -> Iterator[tuple[Shared, list[list[dict[str, Any]]], Callable[[], None]]]:
         """Memory for all of these tensors, where each will lie, and what writes them."""
         tensors = [tensor for group in groups for tensor in group]
         specs, size = layout(tensors)
@@ -364,68 +357,25 @@ class Session:
             self._lent.let_go()
             self._lent = None
 
-    def _lend(self, size: int, *, worker_may_write: bool) -> SharedBytes | DeviceBytes:
-        """Memory for one transfer: of the device where both sides can map it and there is room, else of the host.
+    def _lend(self, size: int, *, worker_may_write: bool) -> Shared:
+        return self.lender.lend(size, worker_may_write=worker_may_write, timed=self.phase is Phase.TIME)
 
-        What the worker may write to holds nothing yet that could pass for its answer.
-        """
-        if self._device_memory:
-            try:
-                if self.keeps and size <= KEPT_BYTES:
-                    return self._keep("outputs" if worker_may_write else "inputs", size)
-                return self._create(size)
-            except (torch.OutOfMemoryError, DriverError) as error:
-                if self.phase is Phase.TIME:
-                    # Through the host it takes seconds: a solution that left the baseline no room would look fast.
-                    raise torch.OutOfMemoryError(str(error)) from error
-        made = SharedBytes.create(size, worker_may_write=worker_may_write)
-        if worker_may_write:
-            made.poison()
-        return made
-
-    def _keep(self, place: str, size: int) -> DeviceBytes:
-        """Memory for `size` bytes that the worker has mapped since it first had need of as much."""
-        kept = self._kept.get(place)
-        if kept is not None and kept.size >= size:
-            if place == "outputs":
-                kept.poison(size)
-            return kept
-        if kept is not None:
-            self._kept.pop(place).close()
-            self._given.discard(kept)
-        try:
-            # With room to grow, so that inputs of other shapes need no new memory.
-            kept = DeviceBytes.create(min(2 * size, KEPT_BYTES), self.device)
-        except torch.OutOfMemoryError:
-            kept = self._create(size)
-        kept.kept = True
-        self._kept[place] = kept
-        return kept
-
-    def _create(self, size: int) -> DeviceBytes:
-        try:
-            return DeviceBytes.create(size, self.device)
-        except torch.OutOfMemoryError:
-            # What this process's allocator keeps for itself is room as well.
-            torch.cuda.empty_cache()
-            return DeviceBytes.create(size, self.device)
-
-    def _ask(self, do: str, shared: SharedBytes | DeviceBytes | None = None, **fields: Any) -> Reply:
+    def _ask(self, do: str, shared: Shared | None = None, **fields: Any) -> Reply:
         return self._await(self._send(do, shared, **fields))
 
-    def _send(self, do: str, shared: SharedBytes | DeviceBytes | None, **fields: Any) -> str:
+    def _send(self, do: str, shared: Shared | None, **fields: Any) -> str:
         nonce = secrets.token_hex(16)
         fd = None
         if shared is not None:
             shared.settle()
             fields |= {"memory": shared.where, "size": shared.size, "kept": shared.kept}
-            fd = None if shared in self._given else shared.fd
+            fd = self.lender.descriptor(shared)
         try:
             self.channel.send({"nonce": nonce, "do": do, **fields}, fd)
         except Closed:
             raise self._died() from None
-        if isinstance(shared, DeviceBytes) and shared.kept:
-            self._given.add(shared)
+        if shared is not None:
+            self.lender.sent(shared)
         return nonce
 
     def _await(self, nonce: str) -> Reply:

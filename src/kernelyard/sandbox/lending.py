@@ -1,0 +1,87 @@
+"""The memory in which tensors cross between judge and worker: the device's where both can map it, else the host's.
+
+On a device, pieces of up to `KEPT_BYTES` stay mapped on both sides from one transfer to the next.
+"""
+
+import contextlib
+
+import torch
+
+from kernelyard.sandbox.device_memory import KEPT_BYTES, DeviceBytes, DriverError
+from kernelyard.sandbox.wire import SharedBytes
+
+Shared = SharedBytes | DeviceBytes
+
+
+class Lender:
+    """One session's. `close` it when the worker has ended."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.on_device = False
+        """Whether both sides have agreed on memory of the device."""
+        self.keeps = True
+        """Whether what fits `KEPT_BYTES` stays mapped; else each transfer has its own."""
+        self._kept: dict[str, DeviceBytes] = {}
+        self._given: set[DeviceBytes] = set()
+
+    def lend(self, size: int, *, worker_may_write: bool, timed: bool) -> Shared:
+        """Memory for one transfer. What the worker may write to holds nothing yet that could pass for its answer.
+
+        Raises torch.OutOfMemoryError where the device has no room and the transfer is `timed`: through the host it
+        takes seconds, and a solution that left the baseline no room would look fast. Others go through the host then.
+        """
+        if self.on_device:
+            try:
+                if self.keeps and size <= KEPT_BYTES:
+                    return self._keep("outputs" if worker_may_write else "inputs", size)
+                return self._create(size)
+            except (torch.OutOfMemoryError, DriverError) as error:
+                if timed:
+                    raise torch.OutOfMemoryError(str(error)) from error
+        made = SharedBytes.create(size, worker_may_write=worker_may_write)
+        if worker_may_write:
+            made.poison()
+        return made
+
+    def descriptor(self, shared: Shared) -> int | None:
+        """What is to be sent with a request; None where the worker has it mapped."""
+        return None if shared in self._given else shared.fd
+
+    def sent(self, shared: Shared) -> None:
+        """The worker maps it now, and if it is kept, for good."""
+        if isinstance(shared, DeviceBytes) and shared.kept:
+            self._given.add(shared)
+
+    def close(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for memory in self._kept.values():
+                stack.callback(memory.close)
+        self._kept.clear()
+
+    def _keep(self, place: str, size: int) -> DeviceBytes:
+        """Memory for `size` bytes that the worker has mapped since it first had need of as much."""
+        kept = self._kept.get(place)
+        if kept is not None and kept.size >= size:
+            if place == "outputs":
+                kept.poison(size)
+            return kept
+        if kept is not None:
+            self._kept.pop(place).close()
+            self._given.discard(kept)
+        try:
+            # With room to grow, so that inputs of other shapes need no new memory.
+            kept = DeviceBytes.create(min(2 * size, KEPT_BYTES), self.device)
+        except torch.OutOfMemoryError:
+            kept = self._create(size)
+        kept.kept = True
+        self._kept[place] = kept
+        return kept
+
+    def _create(self, size: int) -> DeviceBytes:
+        try:
+            return DeviceBytes.create(size, self.device)
+        except torch.OutOfMemoryError:
+            # What this process's allocator keeps for itself is room as well.
+            torch.cuda.empty_cache()
+            return DeviceBytes.create(size, self.device)
