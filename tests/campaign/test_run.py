@@ -48,9 +48,14 @@ def start(tmp_path: Path) -> Start:
         # `check` is what the one that never answers costs.
         command += ["--rounds", "3", "--budget", "0", "--timeout", "load=60,check=5,time=60", *options]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, env=environment, **pipes)
+        # Where the tests run in the background, a shell has Ctrl-C ignored, and all that they start inherits that.
+        return subprocess.Popen(command, env=environment, preexec_fn=heed_ctrl_c, **pipes)
 
     return begin
+
+
+def heed_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(process: "subprocess.Popen[str]", code: int = 0) -> str:
