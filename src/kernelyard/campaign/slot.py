@@ -201,16 +201,9 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
 
 def _unfit(ward: "Ward", device: "torch.device", terms: Terms) -> str:
     """Why nothing can be judged on the device, where that is what a candidate could not help; else empty."""
-    from kernelyard.sandbox.launch import SandboxError
-    from kernelyard.sandbox.witness import standing
+    from kernelyard.sandbox.witness import fallen
 
-    if refused := ward.refusal(device):
-        return refused
-    try:
-        standing(terms.sandbox, str(device))
-    except SandboxError as error:
-        return f"{device}: {error}"
-    return ""
+    return ward.refusal(device) or fallen(terms.sandbox, str(device))
 
 
 def _end_with_parent() -> None:

@@ -1,7 +1,6 @@
 """`kernelyard problem check FILE...`: whether a problem can tell a right answer from a wrong one."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -86,23 +85,17 @@ def check(
     records = [record for group in groups.values() for record in group]
     for record in records:
         print("\n".join(admission_lines(record)))
-    if left_out:
-        if json:
-            _print_json(records)
-        print(f"interrupted: {left_out} of {len(files)} files not looked at, no table written", file=sys.stderr)
-        raise KeyboardInterrupt
-    if table is not None:
+    if table is not None and not left_out:
         markers.replace(table, f"admission:{where.type}", admission_table(groups, describe(where)))
-    if mark:
+    if mark and not left_out:
         enter(records)
     if json:
-        _print_json(records)
+        for record in records:
+            print(record.model_dump_json())
+    if left_out:
+        print(f"interrupted: {left_out} of {len(files)} files not looked at, no table written", file=sys.stderr)
+        raise KeyboardInterrupt
     if any(record.status == "invalid_problem" for record in records):
         raise typer.Exit(1)
     if all(record.status == "skipped" for record in records):
         raise typer.Exit(2)
-
-
-def _print_json(records: Sequence[Admission]) -> None:
-    for record in records:
-        print(record.model_dump_json())

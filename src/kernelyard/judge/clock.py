@@ -139,10 +139,7 @@ class Clock:
         0.49x on two cores, the truth far outside of the interval.
         """
         usual = self._usual()
-        return [one for one in self.believed() if not self._disturbed(one, usual)]
-
-    def _disturbed(self, one: Round, usual: _Usual) -> bool:
-        return _beyond(self._uneven(one.honest, usual))
+        return [one for one in self.believed() if not _beyond(self._uneven(one.honest, usual))]
 
     def ratio(self) -> Ratio:
         """Baseline time over solution time."""

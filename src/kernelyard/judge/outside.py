@@ -82,14 +82,15 @@ def doubt(baseline: Outside, solution: Outside, device: torch.device) -> Flag | 
     # A share of what is claimed, too: who claims to be slow gains nothing by it. The baseline's spread alone: who is
     # restless would else be allowed more.
     share = NOISE_SHARE * max(baseline.marginal, account)
-    noise = NOISE_MS.get(device.type, NOISE_DEVICE_MS)
-    short = solution.missing - max(baseline.missing, 0.0)
-    allowed = max(noise, share, baseline.spread)
-    if short <= allowed:
-        short = solution.unaccounted - max(baseline.unaccounted, 0.0)
-        allowed = max(noise, NOISE_REQUEST_MS, share, baseline.spread)
-    if short <= allowed:
+    noise = max(NOISE_MS.get(device.type, NOISE_DEVICE_MS), share, baseline.spread)
+    looks = (
+        (solution.missing - max(baseline.missing, 0.0), noise),
+        (solution.unaccounted - max(baseline.unaccounted, 0.0), max(noise, NOISE_REQUEST_MS)),
+    )
+    found = next((look for look in looks if look[0] > look[1]), None)
+    if found is None:
         return None
+    short, allowed = found
     evidence = (
         f"on the judge's clock a call takes {solution.marginal:.4g} ms, the worker accounts for "
         f"{account:.4g} ms; {short:.4g} ms are missing, {allowed:.4g} ms allowed"

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelyard.sandbox.wire import POISON, WIRE_DTYPES, TensorSpec
+from kernelyard.sandbox.wire import POISON, WIRE_DTYPES, SharedBytes, TensorSpec
 
 KEPT_BYTES = 256 << 20
 """Memory up to this size stays mapped on both sides until the worker ends: creating, importing and unmapping it is
@@ -164,6 +164,10 @@ class DeviceBytes:
         if end > self.size:
             raise ValueError(f"a tensor that ends at byte {end} of {self.size}")
         return self._bytes[offset:end].view(dtype)
+
+
+Shared = SharedBytes | DeviceBytes
+"""Memory in which tensors cross, wherever it lies."""
 
 
 class _Pointer:

@@ -33,8 +33,7 @@ def likely(requested: str | None) -> str | None:
 
     A guess: torch has the last word.
     """
-    nvidia = any(re.fullmatch(r"nvidia\d+", path.name) for path in Path("/dev").glob("nvidia*"))
-    gpu = (nvidia or _AMD_COMPUTE.exists()) and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    gpu = (bool(_nvidia_nodes()) or _AMD_COMPUTE.exists()) and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
     if requested is None or requested == "cuda":
         return "cuda:0" if gpu else "cpu" if requested is None and not Path("/dev/dri").exists() else None
     return requested if requested == "cpu" or (gpu and re.fullmatch(r"cuda:\d+", requested)) else None
@@ -64,13 +63,18 @@ def grant(device: str) -> Grant:
     return Grant((node, *control), variables)
 
 
+def _nvidia_nodes() -> list[Path]:
+    """One of each GPU."""
+    return sorted(path for path in DEVICES.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
+
+
 def _nvidia_gpu(name: str) -> tuple[Path, str]:
     """The node of the GPU that CUDA_VISIBLE_DEVICES calls `name` - an index in PCI order, or a UUID - and its UUID.
 
     The driver counts the GPUs whose nodes it can open: with one granted that is GPU 0 inside, whatever its index out
     here, and on a machine of four cuInit found no device for those of another index. No UUID where /proc shows none.
     """
-    nodes = sorted(path for path in DEVICES.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
+    nodes = _nvidia_nodes()
     if not nodes:
         raise UsageError("no NVIDIA device: /dev holds no nvidia0 or other GPU node")
     if len(nodes) == 1:

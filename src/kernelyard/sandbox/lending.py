@@ -7,10 +7,8 @@ import contextlib
 
 import torch
 
-from kernelyard.sandbox.device_memory import KEPT_BYTES, DeviceBytes, DriverError
+from kernelyard.sandbox.device_memory import KEPT_BYTES, DeviceBytes, DriverError, Shared
 from kernelyard.sandbox.wire import SharedBytes
-
-Shared = SharedBytes | DeviceBytes
 
 
 class Lender:

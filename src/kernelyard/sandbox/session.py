@@ -17,9 +17,9 @@ from kernelyard.core.launches import Way
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox import tree
-from kernelyard.sandbox.device_memory import DeviceBytes, supported
+from kernelyard.sandbox.device_memory import DeviceBytes, Shared, supported
 from kernelyard.sandbox.frames import Closed, ProtocolError
-from kernelyard.sandbox.lending import Lender, Shared
+from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.pool import Worker
 from kernelyard.sandbox.wire import POISON, OutputSpec, Reply, SharedBytes, TensorSpec, flatten, layout
 

@@ -96,6 +96,15 @@ def standing(kind: SandboxKind, device: str = "cpu") -> tuple[LayerWitness, ...]
         return _standing[kind, device]
 
 
+def fallen(kind: SandboxKind, device: str) -> str:
+    """Why nothing of a stranger's is to run on `device`, as `standing` says it; empty where all layers hold."""
+    try:
+        standing(kind, device)
+    except SandboxError as error:
+        return f"{device}: {error}"
+    return ""
+
+
 _LIMIT_MODES = {"processes": "forks", "memory": "memory", "output": "output"}
 
 

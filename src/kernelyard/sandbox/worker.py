@@ -26,7 +26,7 @@ from kernelyard.core.errors import first_line
 from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.launches import Unseen, launches
 from kernelyard.core.workload import dtype_name
-from kernelyard.sandbox.device_memory import DeviceBytes
+from kernelyard.sandbox.device_memory import DeviceBytes, Shared
 from kernelyard.sandbox.frames import Channel, Closed
 from kernelyard.sandbox.tree import pack, unpack
 from kernelyard.sandbox.wire import (
@@ -62,10 +62,10 @@ class Candidate:
         self.staged: list[list[Any]] = []
         self.earlier: list[list[Any]] = []
         self.returned: list[Any] = []
-        self.lent: SharedBytes | DeviceBytes | None = None
+        self.lent: Shared | None = None
         self.slot = 0
 
-    def load(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+    def load(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """Import the source, construct the class under the seed, and give it the reference's weights if they fit."""
         self.device = torch.device(request["device"])
         dtype = getattr(torch, request["dtype"])
@@ -86,7 +86,7 @@ class Candidate:
         self.cold = ColdCache(self.device)
         return {"weights": "none" if not weights else "state_dict" if fits else "seed"}
 
-    def build(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+    def build(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """Import the source, whose extensions torch builds meanwhile, and hand over what lies in their folder then.
 
         Of what it raises only a compiler's errors count: once all is built, it may well ask for the device it lacks.
@@ -100,20 +100,20 @@ class Candidate:
         with memoryview(shared.memory) as memory:
             return {"built": pack(_extensions(), memory)}
 
-    def unpack(self, _request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+    def unpack(self, _request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """Put what a compile worker built where torch will look for it."""
         assert isinstance(shared, SharedBytes)
         with memoryview(shared.memory) as memory:
             unpack(memory, _extensions())
         return {}
 
-    def lend(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+    def lend(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """Keep memory for what the next run returns: `slot` bytes a call."""
         self.forget()
         self.lent, self.slot = shared, request["slot"]
         return {}
 
-    def run(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+    def run(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """Call the model once on every set of arguments, in order; `bare` leaves the flush of the cache out.
 
         When all is timed, everything returned is written to the memory that was lent for it, if any was.
@@ -131,7 +131,7 @@ class Candidate:
                 samples.append(times)
         return {"samples": samples, "delivered": self._delivered()}
 
-    def _take(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> None:
+    def _take(self, request: dict[str, Any], shared: Shared) -> None:
         """Tensors at addresses of their own for every call."""
         self.returned.clear()
         self.staged = []
@@ -168,7 +168,7 @@ class Candidate:
             self.lent.let_go()
             self.lent = None
 
-    def profile(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+    def profile(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """GPU kernels that one more call launches, with their numbers, or why none is seen."""
         if self.model is None:
             raise RuntimeError("profile before load")
@@ -181,7 +181,7 @@ class Candidate:
         counts = Counter(name[:MAX_KERNEL_NAME] for name in seen.names)
         return {"kernels": counts.most_common(MAX_KERNELS), "way": seen.way}
 
-    def fetch(self, request: dict[str, Any], shared: SharedBytes | DeviceBytes) -> dict[str, Any]:
+    def fetch(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """Describe what one call returned (or what became of its inputs), and write it if it fits the memory given."""
         source = self.returned if request["what"] == "outputs" else self.staged
         leaves = named_leaves(source[request["index"]])
@@ -223,9 +223,7 @@ class Candidate:
             torch.accelerator.synchronize(self.device)
 
 
-def _hand_over(
-    leaves: list[tuple[str, Any]], shared: SharedBytes | DeviceBytes, room: int, start: int = 0
-) -> dict[str, Any]:
+def _hand_over(leaves: list[tuple[str, Any]], shared: Shared, room: int, start: int = 0) -> dict[str, Any]:
     """Describe one call's outputs, and write them from byte `start` on if they fit into `room` bytes."""
     outputs = [_describe(name, value) for name, value in leaves]
     # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
@@ -324,7 +322,7 @@ def serve(channel: Channel) -> None:
                 candidate.give_back()
 
 
-def _lent(request: dict[str, Any], fd: int | None, kept: dict[str, DeviceBytes]) -> SharedBytes | DeviceBytes | None:
+def _lent(request: dict[str, Any], fd: int | None, kept: dict[str, DeviceBytes]) -> Shared | None:
     """The memory that came with a request, now or before; None where none did, or for `map` where it cannot be mapped.
 
     `kept`: what the judge lends more than once, which came with a descriptor the first time.
@@ -349,7 +347,7 @@ def _lent(request: dict[str, Any], fd: int | None, kept: dict[str, DeviceBytes])
     return shared
 
 
-def _answer(candidate: Candidate, request: dict[str, Any], shared: SharedBytes | DeviceBytes | None) -> dict[str, Any]:
+def _answer(candidate: Candidate, request: dict[str, Any], shared: Shared | None) -> dict[str, Any]:
     if request["do"] == "ping":
         return {}
     if request["do"] == "map":
