@@ -115,8 +115,26 @@ def test_what_the_inputs_promise_is_kept() -> None:
 
 def test_integers_leave_the_numbers_of_a_mean_alone() -> None:
     """A mean may be integral by chance; what divides by n and what multiplies by 1/n then differ."""
-    _, asked, skipped = questions(problem(lambda x: x.mean(), rows(3, 3)))
-    assert "integers" not in asked and skipped["integers"] == "the answer to small integers is not exact"
+    exam, _ = exam_of(problem(lambda x: x.mean(), rows(3, 3)))
+    integers = next(stress for stress in STRESSES if stress.exact)
+    for _ in range(40):  # one mean of nine in nine is integral
+        with pytest.raises(Unfair, match="the answer to small integers is not exact"):
+            stressed(exam, integers)
+
+
+def test_a_softmax_by_its_logarithm_is_honest_however_little_its_inputs_move_it() -> None:
+    """One element of each row outweighs the rest: an ulp of an input moves nothing, and x - log is rounded as x is."""
+
+    def one_outweighs() -> list[Tensor]:
+        x = torch.rand(32, 300)
+        x[:, 0] = 3 + x[:, 1]
+        x[:, 1] = x[:, 0] - 12 / 64  # exp(-12) is 0.4 ulps of 192 to 256, which is what its logarithm loses
+        return [x]
+
+    exam, asked, _ = questions(problem(lambda x: x.softmax(-1), one_outweighs))
+    (x,) = asked["scaled_up"].arguments
+    mark = exam.mark_values(asked["scaled_up"], [(x - x.logsumexp(-1, True)).exp()])
+    assert mark.status is Status.PASSED, mark.message
 
 
 def test_indices_are_not_asked_for_ties() -> None:
