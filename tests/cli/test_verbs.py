@@ -23,7 +23,8 @@ def kernelyard(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess
 
 
 def test_eval_prints_the_verdict_and_the_record_last() -> None:
-    done = kernelyard("eval", str(JUDGE / "problem.py"), str(JUDGE / "correct.py"), "--json", "--rounds", "3")
+    least = ["--rounds", "3", "--budget", "0"]
+    done = kernelyard("eval", str(JUDGE / "problem.py"), str(JUDGE / "correct.py"), "--json", *least)
     assert done.returncode == 0, done.stderr
     *lines, last = done.stdout.splitlines()
     assert lines[0] == "correct.py on problem.py: passed"

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelyard.core.verdict import Decision, Status, Verdict
+from kernelyard.core.verdict import Status, Verdict
+from kernelyard.judge.decision import decide
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.session import Deadlines
@@ -46,7 +48,10 @@ def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -
     assert len(verdict.time.samples_ms) == len(verdict.baseline.samples_ms) == (plan.rounds - 1) * plan.calls
     assert verdict.speedup_low is not None and verdict.speedup is not None and verdict.speedup_high is not None
     assert verdict.speedup_low <= verdict.speedup <= verdict.speedup_high
-    assert verdict.decision is Decision.SLOWER and verdict.rounds == 3
+    assert verdict.noise is not None and verdict.confirmed is not None and verdict.rounds == 3
+    # Three rounds on a loaded machine may leave it open whether Triton's interpreter is slower.
+    ratio = Ratio(verdict.speedup, verdict.speedup_low, verdict.speedup_high)
+    assert verdict.decision is decide(ratio, verdict.noise, confirmed=verdict.confirmed)
     assert verdict.host_time is not None and verdict.host_baseline is not None
     assert verdict.floor.bytes == 2 * 32 * 1000 * 4
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
@@ -54,7 +59,7 @@ def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -
 
 def test_a_crash_leaves_the_next_verdict_alone(device: torch.device) -> None:
     assert judge(ROOT / "examples/judge/kills_itself.py", device).status is Status.CRASHED
-    assert judge(ROOT / "examples/judge/correct.py", device, plan=Plan(rounds=3)).status is Status.PASSED
+    assert judge(ROOT / "examples/judge/correct.py", device, plan=Plan(rounds=3, seconds=0)).status is Status.PASSED
 
 
 @pytest.mark.slow
@@ -64,7 +69,8 @@ def test_the_native_sandbox_judges_alike(device: torch.device) -> None:
         ("cached", Status.INCORRECT_VALUE),
         ("kills_itself", Status.CRASHED),
     ):
-        verdict = judge(ROOT / f"examples/judge/{name}.py", device, kind=SandboxKind.NATIVE, plan=Plan(rounds=3))
+        solution = ROOT / f"examples/judge/{name}.py"
+        verdict = judge(solution, device, kind=SandboxKind.NATIVE, plan=Plan(rounds=3, seconds=0))
         assert verdict.status is status, f"{name}: {verdict.message}"
         assert verdict.sandbox.kind == "native"
 
@@ -93,7 +99,7 @@ def test_weights_reach_the_solution_by_name(tmp_path: Path, device: torch.device
         "    def forward(self, x):\n"
         "        return self.second(self.first(x).relu())\n"
     )
-    verdict = judge(solution, device, problem=problem, plan=Plan(rounds=3))
+    verdict = judge(solution, device, problem=problem, plan=Plan(rounds=3, seconds=0))
     assert verdict.status is Status.PASSED, verdict.message
     assert verdict.weights == "state_dict"
     assert verdict.floor is not None and verdict.floor.operations == 2 * 2 * 8 * 16 * 16
@@ -104,7 +110,7 @@ def test_a_problem_that_cannot_tell_is_flagged(tmp_path: Path, device: torch.dev
     problem.write_text(PROBLEM.read_text().replace("torch.softmax(x, dim=-1)", "x.abs().clamp(max=0)"))
     solution = tmp_path / "solution.py"
     solution.write_text(Path(ROOT / "tests/exploits/zeros.py").read_text())
-    verdict = judge(solution, device, problem=problem, plan=Plan(rounds=3))
+    verdict = judge(solution, device, problem=problem, plan=Plan(rounds=3, seconds=0))
     assert [flag.name for flag in verdict.flags] == ["degenerate_problem"]
 
 
