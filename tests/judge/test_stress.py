@@ -117,7 +117,7 @@ def test_integers_leave_the_numbers_of_a_mean_alone() -> None:
     """A mean may be integral by chance; what divides by n and what multiplies by 1/n then differ."""
     exam, _ = exam_of(problem(lambda x: x.mean(), rows(3, 3)))
     integers = next(stress for stress in STRESSES if stress.exact)
-    for _ in range(40):  # one mean of nine in nine is integral
+    for _ in range(40):  # the mean of nine integers is integral in one of nine questions
         with pytest.raises(Unfair, match="the answer to small integers is not exact"):
             stressed(exam, integers)
 

@@ -170,13 +170,12 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
     """
     shakes = SHAKES if sum(answer.numel() for answer in question.honest) <= ONE_SHAKE else 1
     held = min(ILL_CONDITIONED, HALF_ULP * max(size, 1.0))
-    rulers = [
-        (honest.to(reference.device).double() - reference).abs_().clamp_(min=noise)
-        for honest, reference, noise in zip(question.honest, question.reference, exam.noise, strict=True)
-    ]
-    for ruler, honest, reference in zip(rulers, question.honest, question.reference, strict=True):
+    rulers = []
+    for honest, reference, noise in zip(question.honest, question.reference, exam.noise, strict=True):
+        ruler = (honest.to(reference.device).double() - reference).abs_().clamp_(min=noise)
         if honest.is_floating_point():
             torch.maximum(ruler, reference.abs().mul_(held), out=ruler)
+        rulers.append(ruler)
     for _ in range(shakes):
         shaken = exam.exact_answer(_shaken(question.arguments, exam.dtype))
         for ruler, reference, moved in zip(rulers, question.reference, shaken, strict=True):

@@ -134,6 +134,7 @@ class Candidate:
     def _take(self, request: dict[str, Any], shared: Shared) -> None:
         """Tensors at addresses of their own for every call."""
         self.returned.clear()
+        # Before the next: two sets of inputs need not fit the device.
         self.staged = []
         self.staged = [
             unflatten(arguments, [shared.take(TensorSpec.model_validate(spec), self.device) for spec in specs])
