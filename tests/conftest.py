@@ -1,6 +1,8 @@
 """What every test stands on. Triton decides at import whether it interprets, so this comes before torch."""
 
 import os
+import random
+from contextlib import suppress
 from pathlib import Path
 
 if not Path("/dev/nvidiactl").exists():
@@ -8,6 +10,13 @@ if not Path("/dev/nvidiactl").exists():
 
 import pytest
 import torch
+
+with suppress(ImportError):  # a GPU machine may do without it, and its tests
+    from hypothesis import settings
+
+    # A loaded machine is no finding, and what is found by chance in one run is looked for in every run.
+    settings.register_profile("kernelyard", deadline=None, derandomize=True)
+    settings.load_profile("kernelyard")
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,6 +28,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cpu)
         elif not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
+@pytest.fixture(autouse=True)
+def _drawn_alike() -> None:
+    """The same inputs in every run: which tests ran before on this worker is nobody's choice."""
+    torch.manual_seed(0)
+    random.seed(0)
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from kernelyard.core.errors import UsageError
-from kernelyard.sandbox import bubblewrap
+from kernelyard.sandbox import bubblewrap, processes
 from kernelyard.sandbox.launch import (
     SandboxedProcess,
     SandboxError,
@@ -22,7 +23,7 @@ from kernelyard.sandbox.launch import (
     launch,
 )
 from kernelyard.sandbox.limits import MIB, Limits
-from kernelyard.sandbox.watch import KEPT_BYTES
+from kernelyard.sandbox.watch import KEPT_BYTES, Watcher
 from kernelyard.sandbox.witness import _running
 
 LIMITS = Limits(memory_bytes=256 * MIB, processes=64, file_bytes=8 * MIB, output_bytes=MIB)
@@ -236,6 +237,21 @@ def test_forks_are_bounded(kind: SandboxKind) -> None:
     denied = process.stdout.strip()
     assert process.exceeded == "processes" or int(denied) <= LIMITS.processes
     assert_next_works(kind)
+
+
+def test_forks_are_counted_before_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To walk the maps of hundreds takes seconds, in which more of them fork."""
+    monkeypatch.setattr(processes, "descendants", lambda _: list(range(65)))
+    monkeypatch.setattr(processes, "memfd_bytes", lambda _: 0)
+    monkeypatch.setattr(processes, "usage", lambda pids: processes.Usage(len(pids), 257 * MIB, 0))
+    monkeypatch.setattr(processes, "proportional_usage", lambda _: processes.Usage(65, 257 * MIB, 0))
+    killed = threading.Event()
+    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+    watcher = Watcher(keeper=0, streams=(out, err), limits=LIMITS, private=None, ended=killed.is_set, kill=killed.set)
+    watcher.join(SECONDS)
+    os.close(out_end)
+    os.close(err_end)
+    assert watcher.exceeded == "processes"
 
 
 def test_the_disk_cannot_be_filled(kind: SandboxKind, temporary: Path) -> None:
