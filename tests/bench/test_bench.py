@@ -80,7 +80,7 @@ def test_what_was_measured_before_an_interruption_is_kept(benched, monkeypatch) 
 
     monkeypatch.setattr(measure, "interleaved", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        benched(HONEST, mode=["forward"])
+        benched(HONEST, mode=["forward"], metric=["speed"])
     assert list(ledger.read(benched.path)["x_value"]) == [1000]
 
 
