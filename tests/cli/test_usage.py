@@ -101,3 +101,12 @@ def test_importing_kernelyard_is_free(module: str, limit: float) -> None:
         for _ in range(5)
     ]
     assert min(seconds) < limit
+
+
+def test_naming_every_backend_does_not_import_the_compiler() -> None:
+    """Dynamo takes 1.2 s to import, which `bench`, `check` and `list` would spend before a wrong word is refused."""
+    code = (
+        "import sys; from kernelyard import ops; from kernelyard.suites.library import implementations;"
+        "[implementations(name) for name in ops.operator_names()]; assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
