@@ -1,7 +1,6 @@
 """What every test stands on. Triton decides at import whether it interprets, so this comes before torch."""
 
 import os
-import random
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,10 +11,12 @@ import pytest
 import torch
 
 with suppress(ImportError):  # a GPU machine may do without it, and its tests
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
     # A loaded machine is no finding, and what is found by chance in one run is looked for in every run.
-    settings.register_profile("kernelyard", deadline=None, derandomize=True)
+    settings.register_profile(
+        "kernelyard", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.load_profile("kernelyard")
 
 ROOT = Path(__file__).parents[1]
@@ -34,7 +35,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _drawn_alike() -> None:
     """The same inputs in every run: which tests ran before on this worker is nobody's choice."""
     torch.manual_seed(0)
-    random.seed(0)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ FAILED = json.loads(
     ).model_dump_json()
 )
 # A folder of its own for each example would cost more than the example.
-QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @QUICK

@@ -49,7 +49,8 @@ def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -
     assert verdict.speedup_low is not None and verdict.speedup is not None and verdict.speedup_high is not None
     assert verdict.speedup_low <= verdict.speedup <= verdict.speedup_high
     assert verdict.noise is not None and verdict.confirmed is not None and verdict.rounds == 3
-    # Three rounds on a loaded machine may leave it open whether Triton's interpreter is slower.
+    # Triton's interpreter takes 300 times as long; what three rounds on a loaded machine decide, they may leave open.
+    assert device.type == "cuda" or verdict.speedup < 1
     ratio = Ratio(verdict.speedup, verdict.speedup_low, verdict.speedup_high)
     assert verdict.decision is decide(ratio, verdict.noise, confirmed=verdict.confirmed)
     assert verdict.host_time is not None and verdict.host_baseline is not None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -137,7 +137,6 @@ def test_a_drop_at_a_time_does_not_move_the_deadline() -> None:
         thread.join()
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(REPLY_KEYS, JSON, max_size=5))
 def test_a_reply_is_valid_or_refused(message: dict[str, object]) -> None:
     try:
