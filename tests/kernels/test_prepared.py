@@ -1,5 +1,7 @@
 """A repeated call goes straight to its launch, and only where nothing asks for more than its result."""
 
+import sys
+
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -10,6 +12,8 @@ from kernelyard.kernels import launch, prepared
 from kernelyard.kernels.counters import launched, tally
 from kernelyard.ops.softmax import layout, softmax
 from kernelyard.ops.softmax import prepared as softmax_table
+
+softmax_package = sys.modules["kernelyard.ops.softmax"]
 
 
 def test_a_table_that_is_full_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +50,61 @@ def test_a_layout_tells_apart_what_kernels_are_chosen_by() -> None:
     assert layout(x, -1) == layout(torch.ones(8, 8), -1)
     others = [x.t(), x[:4], x.half(), x.flatten()[1:50].view(7, 7), torch.zeros(65)[1:].view(8, 8)]
     assert len({layout(x, -1), layout(x, 0), *(layout(other, -1) for other in others)}) == 7
+
+
+def _repeats(latest: prepared.Latest, x: torch.Tensor, dim: int = -1) -> bool:
+    check, rest, offset, _ = latest.entry
+    return check(x) and rest == dim and x.data_ptr() % 16 == offset
+
+
+def test_a_call_that_comes_twice_is_known_by_one_look_and_no_other_is() -> None:
+    x, latest = torch.zeros(8, 8), prepared.Latest()
+    assert not _repeats(latest, x)
+    latest.note(layout(x, -1), x, -1, torch.relu)
+    assert not _repeats(latest, x), "once is no repetition"
+    latest.note(layout(x, -1), x, -1, torch.relu)
+    assert _repeats(latest, x) and _repeats(latest, torch.ones(8, 8)) and latest.entry[3] is torch.relu
+    assert not _repeats(latest, x, 0)
+    leaf = torch.zeros(8, 8, requires_grad=True)
+    others = [x.t(), x[:4], x.half(), torch.zeros(65)[1:].view(8, 8), leaf, x.to("meta"), torch.nn.Parameter(x)]
+    assert not any(_repeats(latest, other) for other in others)
+
+
+def test_no_look_is_for_who_observes_operators() -> None:
+    x, latest = torch.zeros(8, 8), prepared.Latest()
+    for _ in range(2):
+        latest.note(layout(x, -1), x, -1, torch.relu)
+    with FlopCounterMode(display=False):
+        assert not _repeats(latest, x)
+    with torch.autocast("cpu"):
+        assert not _repeats(latest, x)
+
+    def negate(row: torch.Tensor) -> torch.Tensor:
+        assert not _repeats(latest, row) and not _repeats(latest, x)
+        return -row
+
+    torch.vmap(negate)(torch.zeros(3, 8, 8))
+    torch.func.grad(lambda row: negate(row).sum())(torch.zeros(8, 8))
+    assert _repeats(latest, x)
+
+
+def test_softmax_that_repeats_is_not_launched_for_another_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is prepared stands in for a kernel; torch's own answers where it is not asked."""
+    monkeypatch.setattr(softmax_package, "prepared", table := prepared.Prepared())
+    monkeypatch.setattr(softmax_package, "latest", prepared.Latest())
+    x = torch.randn(8, 8)
+    table[layout(x, -1)] = lambda given: given + 100
+    for _ in range(3):
+        assert torch.equal(softmax(x), x + 100)
+    assert softmax_package.latest.entry[3] is not None
+    for other in (x.double(), torch.randn(8, 9), x.clone().requires_grad_()):
+        assert torch.allclose(softmax(other), torch.softmax(other, -1))
+    assert torch.allclose(softmax(x, 0), torch.softmax(x, 0))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, x)
+        assert torch.allclose(forward_ad.unpack_dual(softmax(dual)).primal, torch.softmax(x, -1))
+    with pytest.raises(TypeError, match="input is of type str"):
+        softmax("x")  # type: ignore[arg-type]
 
 
 def test_fresh_tensors_are_contiguous_and_no_memory_is_shared() -> None:

@@ -55,6 +55,45 @@ class Prepared(dict[Any, Callable[..., Any]]):
         return run
 
 
+Repeated = tuple[Callable[[torch.Tensor], bool], Any, int, Callable[..., Any] | None]
+"""Whether a tensor is as before, the other arguments, the address modulo a vector, and the prepared call."""
+
+
+class Latest:
+    """The call that repeats, known by one look in C++ in place of the reads of a layout: 0.5 us of 1.1 on this side.
+
+    torch's guard of compiled code compares type, dtype, device, sizes, strides, requires_grad and dispatch keys, in
+    which transforms, modes and autocast show. Not whether forward mode is on, nor the address.
+
+        check, rest, offset, run = latest.entry
+        if check(x) and rest == dim and x.data_ptr() % 16 == offset and forward_ad._current_level < 0:
+            return run(x)
+    """
+
+    def __init__(self) -> None:
+        self.entry: Repeated = (lambda _: False, None, 0, None)
+        self._before: Layout | None = None
+
+    def note(self, key: Layout, leading: torch.Tensor, rest: Any, run: Callable[..., Any]) -> None:
+        """A prepared call was found by its layout. It is remembered where it comes twice in a row.
+
+        Two layouts in turn would else make a guard, of microseconds, at each call.
+        """
+        if key == self._before:
+            self.entry = (_guard(leading), rest, leading.data_ptr() % 16, run)
+        self._before = key
+
+
+def _guard(leading: torch.Tensor) -> Callable[[torch.Tensor], bool]:
+    """Private to torch: what never holds where it is not as we know it."""
+    try:
+        make: Any = guards.TensorGuards  # torch's stub takes no tensors
+        check: Callable[[torch.Tensor], bool] = make(leading, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        return check if check(leading) else lambda _: False
+    except (AttributeError, TypeError, RuntimeError):
+        return lambda _: False
+
+
 def observed(leading: torch.Tensor) -> bool:
     """Whether a tensor subclass, a functorch transform or a dispatch mode looks at operators."""
     return type(leading) not in _PLAIN or _are_transforms_active() or _count_modes() > 0

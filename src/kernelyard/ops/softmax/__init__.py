@@ -1,13 +1,15 @@
 """Softmax, in every backend of the ladder."""
 
 import torch
+from torch.autograd import forward_ad
 
 from kernelyard.core.operator import Backend
-from kernelyard.kernels.prepared import Layout, Prepared, inference
+from kernelyard.kernels.prepared import Latest, Layout, Prepared, inference
 from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.dispatch import implementation
 
-prepared = Prepared()
+prepared, latest = Prepared(), Latest()
+_is_compiling = torch.compiler.is_dynamo_compiling
 
 
 def layout(input: torch.Tensor, dim: int) -> Layout:
@@ -29,9 +31,15 @@ def softmax(input: torch.Tensor, dim: int = -1, *, backend: Backend | str | None
     Raises TypeError for what is no tensor, IndexError for a dim that the input does not have, UsageError for an
     unknown backend or one that does not take the input.
     """
-    if backend is None and prepared and inference(input):
-        run = prepared.get(layout(input, dim))
-        if run is not None:
-            return run(input)
+    if backend is None and prepared and not _is_compiling():
+        check, rest, offset, run = latest.entry
+        if check(input) and rest == dim and input.data_ptr() % 16 == offset and forward_ad._current_level < 0:
+            return run(input)  # type: ignore[misc]
+        if inference(input):
+            key = layout(input, dim)
+            run = prepared.get(key)
+            if run is not None:
+                latest.note(key, input, dim, run)
+                return run(input)
     check_tensors("softmax", {"input": input})
     return implementation("softmax", backend, input, dim)(input, dim)
