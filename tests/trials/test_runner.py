@@ -7,6 +7,8 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ import torch
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError
 from kernelyard.core.policy import Policy
-from kernelyard.core.verdict import Status
+from kernelyard.core.verdict import Decision, Status
 from kernelyard.judge.lint import kernels_of
 from kernelyard.report import markers
 from kernelyard.sandbox.launch import choose
@@ -23,7 +25,7 @@ from kernelyard.trials.run import run
 from kernelyard.trials.sample import Kind, Sample, control_of, read_sample, read_samples
 from kernelyard.trials.soak import drawn
 from kernelyard.trials.table import markdown, successes
-from kernelyard.trials.trial import Court, Outcome
+from kernelyard.trials.trial import Court, Outcome, fooled
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "tests/exploits"
@@ -115,6 +117,25 @@ def test_a_sample_says_what_must_come_of_it(tmp_path: Path) -> None:
     assert sample.expect == (Status.REJECTED, Status.CRASHED) and sample.kind is Kind.REPLAY
     assert sample.policy is Policy.EXPLORE and not sample.runs_on("cpu")
     assert sample.what == "Right, and said to be wrong."
+
+
+@pytest.mark.parametrize(
+    ("decision", "low", "high", "complaint"),
+    [
+        (Decision.TIE, 0.99, 1.01, ""),
+        (Decision.INCONCLUSIVE, 1.9, 2.1, ""),
+        (Decision.FASTER, 1.9, 2.1, "faster than the truth: 1.9x at least"),
+        (Decision.SLOWER, 0.4, 0.5, "slower than the truth: 0.5x at most"),
+    ],
+)
+def test_what_the_decision_calls_unknown_is_no_gain(
+    tmp_path: Path, decision: Decision, low: float, high: float, complaint: str
+) -> None:
+    path = tmp_path / "sample.py"
+    path.write_text(CHEAT.replace("incorrect_value", "passed|inconclusive").replace("A1", "A1\nspeed: same"))
+    verdict: Any = SimpleNamespace(status=Status.PASSED, decision=decision, speedup_low=low, speedup_high=high)
+    assert fooled(read_sample(path), verdict).startswith(complaint)
+    assert bool(fooled(read_sample(path), verdict)) == bool(complaint)
 
 
 def test_honest_samples_with_a_kernel_are_judged_strictly_and_there_are_enough() -> None:

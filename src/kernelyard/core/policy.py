@@ -47,6 +47,8 @@ RULINGS: dict[str, tuple[Ruling, Ruling, Ruling]] = {
     "uneven_calls": _ALWAYS,
     # A gain so large that it was looked at twice; it stood, or there would be no pass.
     "large_gain": _SHOWN,
+    # The gain is not known then, and the decision says so; what disturbed may be another program.
+    "disturbed_baseline": _SHOWN,
     # The answer: right within the tolerance, and worth knowing.
     "degenerate_problem": _SHOWN,
     "bits_differ": _SHOWN,

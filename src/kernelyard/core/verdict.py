@@ -248,7 +248,10 @@ class Verdict(Record):
     """Whether the judge's own clock, around whole requests in the same rounds, saw the solution take less time."""
     decision: Decision | None = None
     """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within, else
-    `inconclusive`; that too where `faster` is not confirmed, or the noise is too large for a tie."""
+    `inconclusive`; that too where `faster` is not confirmed, where the solution disturbed the baseline, or where the
+    noise is too large for a tie."""
+    baseline_alone: Timing | None = None
+    """Its calls when the solution was gone, on a GPU: where a kernel left behind shared it, these are shorter."""
     host_baseline: Timing | None = None
     host_time: Timing | None = None
     """From before the call on the host until the device is idle, in a warm cache: what a caller who waits sees."""
@@ -280,6 +283,7 @@ class Verdict(Record):
             self.decision,
             self.host_baseline,
             self.host_time,
+            self.baseline_alone,
         )
         if self.status is not Status.PASSED and any(value is not None for value in measured):
             raise ValueError(f"no time without a pass, but status is {self.status.value}")

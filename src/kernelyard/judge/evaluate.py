@@ -14,6 +14,7 @@ from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Flag, Phase, SandboxRecord, Status, Verdict
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge import evidence
+from kernelyard.judge.alone import time_alone
 from kernelyard.judge.checking import ask, check, check_pair, check_stresses, settle_weights
 from kernelyard.judge.compiling import Build, compiled
 from kernelyard.judge.exam import Exam, InvalidProblem
@@ -283,4 +284,7 @@ def _examine(
     time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
     case.on_phase("looking at what ran")
     evidence.collect(candidate, baseline, exam.arguments(), solution, dtype, found)
+    if device.type != "cpu":
+        case.on_phase("timing the baseline alone")
+        time_alone(exam, candidate, baseline, plan.calls_in_turn(question_bytes), found)
     return exam

@@ -39,6 +39,7 @@ class Measurement:
     decision: Decision
     host_baseline: Timing
     host_time: Timing
+    baseline_alone: Timing | None = None
 
     def fields(self) -> dict[str, Any]:
         """Those of a verdict."""

@@ -36,3 +36,11 @@ class Plan:
     tolerance: Tolerance = Tolerance()
     sanitizer: Path | None = None
     """compute-sanitizer, for one more call under it; None for none."""
+
+    def calls_of(self, question_bytes: int) -> int:
+        """Calls a round of either side, on inputs and answers of so many bytes each."""
+        return max(1, min(self.calls, self.round_bytes // max(question_bytes, 1)))
+
+    def calls_in_turn(self, question_bytes: int) -> int:
+        """Of them, in each of a side's two turns."""
+        return -(-self.calls_of(question_bytes) // 2)

@@ -30,11 +30,11 @@ def time_rounds(
     on_phase: Callable[[str], None],
 ) -> None:
     """Rounds until the interval is narrow enough or the budget ends; then what the outside clock says."""
-    calls = max(1, min(plan.calls, plan.round_bytes // max(question_bytes, 1)))
+    calls = plan.calls_of(question_bytes)
     # All requests cross alike: of the outer clock's N and 2N calls, N alone might fit what is kept.
     keeps = 2 * max(1, calls // 2) * question_bytes <= KEPT_BYTES
     candidate.lender.keeps = baseline.lender.keeps = keeps
-    clock = _rounds(exam, candidate, baseline, plan, calls, found, on_phase)
+    clock = _rounds(exam, candidate, baseline, plan, plan.calls_in_turn(question_bytes), found, on_phase)
     on_phase("the judge's own clock")
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, calls, found)
 
@@ -66,11 +66,10 @@ def _rounds(
     found: Findings,
     on_phase: Callable[[str], None],
 ) -> Clock:
-    """Two turns of either side, twice in random order on fresh inputs; one output of each of the solution's is checked.
+    """Two turns of either side in random order, `calls` calls each on fresh inputs; an answer of each is checked.
 
     Of one round all are: who leaves one call in eight out of every round would else be found in two of three runs.
     """
-    in_turn = -(-calls // 2)
     # Looking at one call's answer disturbs the next call on a CPU, a softmax on two cores 0.12 to 1.4 ms: so it is done
     # to both sides.
     look_alike = partial(_look, exam, baseline, Findings()) if exam.device.type == "cpu" else unseen
@@ -83,9 +82,9 @@ def _rounds(
         on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
         sides: dict[str, Side] = {}
         for pair in (("baseline", "solution"), ("control", "again")):
-            sets = [exam.arguments() for _ in range(in_turn)]
+            sets = [exam.arguments() for _ in range(calls)]
             for name in random.sample(pair, 2):
-                looked_at = range(in_turn) if tried == whole else [secrets.randbelow(in_turn)]
+                looked_at = range(calls) if tried == whole else [secrets.randbelow(calls)]
                 if name in ("solution", "again"):
                     with baseline.still(Status.INFRA_ERROR):
                         sides[name] = take_turn(candidate, sets, exam, looked_at, look)

@@ -65,7 +65,8 @@ class Sample:
     """Under which it is judged: the most lenient that must still stop a cheat; for an honest one that of everyday, or
     `strict` where it has a kernel of its own, which is what that asks for."""
     same_speed: bool = False
-    """Line `speed: same`: it does exactly the baseline's work, so that neither `faster` nor `slower` is true."""
+    """Line `speed: same`: it does exactly the baseline's work, so that neither `faster` nor `slower` is true. A speedup
+    that the decision calls unknown is none."""
     slow: bool = False
     """Over ten seconds."""
     open: str = ""

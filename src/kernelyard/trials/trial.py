@@ -94,7 +94,7 @@ def fooled(sample: Sample, verdict: Verdict) -> str:
     if verdict.status not in sample.expect and not unknown:
         wanted = " or ".join(_expected(sample))
         return f"{verdict.status.value}, expected {wanted}: {verdict.message.partition(chr(10))[0]}"
-    if not sample.same_speed or verdict.speedup_low is None or verdict.speedup_high is None:
+    if unknown or not sample.same_speed or verdict.speedup_low is None or verdict.speedup_high is None:
         return ""
     if verdict.speedup_low > 1 + NOISE:
         return f"faster than the truth: {verdict.speedup_low:.3g}x at least, and it does the baseline's work"

@@ -1,0 +1,112 @@
+"""What the baseline takes when the solution is gone, and what that does to a gain."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.verdict import Decision, Status, Timing
+from kernelyard.judge.alone import DISTURBED, TURNS, time_alone
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import End, Findings, Measurement
+from kernelyard.judge.statistics import Ratio
+from kernelyard.sandbox.session import Ended, Ran
+
+sys.path.insert(0, str(Path(__file__).parent))
+from honest import problem
+
+CPU = torch.device("cpu")
+
+
+class Baseline:
+    """A worker of which a call takes `beside` ms until the solution is gone, and `alone` ms from then on."""
+
+    def __init__(self, beside: float, alone: float) -> None:
+        self.device = CPU
+        self.times = [beside, alone]
+        self.calls = 0
+
+    def solution_ends(self) -> None:
+        del self.times[0]
+
+    def lend(self, like: Sequence[Tensor], calls: int) -> None:
+        pass
+
+    def run(self, sets: Sequence[Any], **_: Any) -> Ran:
+        self.calls += len(sets)
+        milliseconds = self.times[0]
+        return Ran(((milliseconds, milliseconds),) * len(sets), milliseconds / 1e3)
+
+
+def measured(decision: Decision, *baseline_ms: float) -> Measurement:
+    baseline, solution = (Timing(samples_ms=ms, timer="host", cache="cold") for ms in (baseline_ms, (1.0,)))
+    return Measurement(
+        baseline=baseline,
+        time=solution,
+        ratio=Ratio(2.0, 1.9, 2.1),
+        noise=0.01,
+        rounds=8,
+        confirmed=True,
+        decision=decision,
+        host_baseline=baseline,
+        host_time=solution,
+    )
+
+
+@pytest.fixture
+def exam() -> Exam:
+    exam = Exam(problem(lambda x: x.relu(), lambda: [torch.randn(4)]), torch.float32, CPU, Tolerance())
+    exam.first_question()
+    return exam
+
+
+def looked_at(exam: Exam, baseline: Baseline, before: Measurement) -> Findings:
+    found = Findings(measured=before)
+    candidate: Any = SimpleNamespace(process=SimpleNamespace(kill=baseline.solution_ends))
+    worker: Any = baseline
+    time_alone(exam, candidate, worker, 4, found)
+    return found
+
+
+def test_a_baseline_as_fast_as_before_leaves_the_gain(exam: Exam) -> None:
+    baseline = Baseline(2.0, 2.0 / (DISTURBED - 0.02))
+    found = looked_at(exam, baseline, measured(Decision.FASTER, 2.0, 2.0))
+    assert found.measured is not None and found.measured.decision is Decision.FASTER and not found.flags
+    assert found.measured.baseline_alone is not None
+    assert len(found.measured.baseline_alone.samples_ms) == (TURNS - 1) * 4 and baseline.calls == TURNS * 4
+
+
+def test_a_baseline_that_was_disturbed_makes_no_gain(exam: Exam) -> None:
+    found = looked_at(exam, Baseline(2.0, 1.0), measured(Decision.FASTER, 2.0, 2.0))
+    assert found.measured is not None and found.measured.decision is Decision.INCONCLUSIVE
+    (flag,) = found.flags
+    assert flag.name == "disturbed_baseline"
+    assert flag.evidence == "the baseline took 2.00x as long beside it as when it was gone; 1.1x allowed"
+
+
+def test_who_disturbs_less_than_half_of_the_rounds_is_found(exam: Exam) -> None:
+    """The median of the rounds is the truth there, and their mean ratio is not."""
+    found = looked_at(exam, Baseline(1.0, 1.0), measured(Decision.FASTER, *[1.0] * 6, *[2.0] * 4))
+    assert found.measured is not None and found.measured.decision is Decision.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("decision", [Decision.SLOWER, Decision.TIE, Decision.INCONCLUSIVE])
+def test_what_is_no_gain_stays_what_it_is(exam: Exam, decision: Decision) -> None:
+    found = looked_at(exam, Baseline(2.0, 1.0), measured(decision, 2.0, 2.0))
+    assert found.measured is not None and found.measured.decision is decision and not found.flags
+
+
+def test_a_baseline_that_fails_alone_is_nobodys_fault(exam: Exam) -> None:
+    class Failing(Baseline):
+        def run(self, sets: Sequence[Any], **_: Any) -> Ran:
+            raise Ended(Status.CRASHED, None, "it is gone")  # type: ignore[arg-type]
+
+    with pytest.raises(End) as raised:
+        looked_at(exam, Failing(1.0, 1.0), measured(Decision.FASTER, 1.0))
+    assert raised.value.status is Status.INFRA_ERROR
