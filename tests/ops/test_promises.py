@@ -201,18 +201,18 @@ def test_runs_on_the_tensors_own_device(operator: Operator, backend: str) -> Non
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
     second, first = torch.device("cuda", 1), torch.device("cuda", 0)
-    arguments, same = batch(operator, 7, second), batch(operator, 7, first)
-    for there, here in zip(arguments, same, strict=True):
+    arguments, twins = batch(operator, 7, second), batch(operator, 7, first)
+    for there, here in zip(arguments, twins, strict=True):
         if isinstance(here, torch.Tensor):
             with torch.no_grad():
                 here.copy_(there)
     with torch.cuda.device(first):
         run = kernel(operator, backend, arguments)
-        got, expected = as_tuple(run(*arguments)), as_tuple(run(*same))
+        got, expected = as_tuple(run(*arguments)), as_tuple(run(*twins))
         assert all(y.device == second for y in got)
         assert same(tuple(y.to(first) for y in got), expected)
         grads = torch.autograd.grad(got, wanting(arguments), [torch.ones_like(y) for y in got])
-        back = torch.autograd.grad(expected, wanting(same), [torch.ones_like(y) for y in expected])
+        back = torch.autograd.grad(expected, wanting(twins), [torch.ones_like(y) for y in expected])
         assert same(tuple(g.to(first) for g in grads), back)
 
 
