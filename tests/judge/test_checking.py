@@ -12,12 +12,12 @@ from torch import Tensor
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Status
-from kernelyard.judge.checking import check, check_pair, check_stresses, settle_weights
+from kernelyard.judge.checking import UNORDERED, check, check_order, check_pair, check_stresses, settle_weights
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.stress import NAMES
-from kernelyard.sandbox.session import Fetched
+from kernelyard.sandbox.session import Fetched, Kept, Ran
 from kernelyard.sandbox.wire import named_leaves
 from kernelyard.sandbox.worker import _describe
 
@@ -71,6 +71,33 @@ def test_an_honest_solution_is_asked_everything_that_is_fair() -> None:
     assert skipped == {"integers", "weights"}
     assert set(outcomes) == {*NAMES, "two_alive"} and set(outcomes.values()) == {"passed", "skipped"}
     assert found.trials == 1, "a stressed question is no trial"
+
+
+class OnAStream(Here):
+    """A solution whose stream, asked in the middle of other work, sees or shows what stood there before."""
+
+    def lend(self, like: Sequence[Tensor], calls: int) -> None:
+        assert calls == 1
+
+    def run(self, sets: Sequence[Sequence[Any]], *, late: bool = False, keep: Sequence[int] = ()) -> Any:
+        super().run([[torch.zeros_like(*arguments)] for arguments in sets] if late else sets)
+        fetched = [self.fetch(index, ()) for index in keep]
+        kept = tuple(
+            Kept(i, one.outputs, one.tensors[0].reshape(-1).view(torch.uint8), True)  # type: ignore[index]
+            for i, one in zip(keep, fetched, strict=True)
+        )
+        return Ran(((1.0, 1.0),), 1.0, kept)
+
+
+def test_a_stream_of_its_own_that_nobody_joins() -> None:
+    exam = Exam(SOFTMAX, torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    unjoined: Any = OnAStream(lambda x: x.softmax(-1))
+    check(exam, unjoined, first, Findings())
+    with pytest.raises(End) as raised:
+        check_order(exam, unjoined, Plan(), Findings(), first.bytes)
+    assert raised.value.status is Status.INCORRECT_VALUE
+    assert raised.value.message.startswith(UNORDERED) and "elements differ" in raised.value.message
 
 
 def test_a_stress_that_fails_is_named() -> None:

@@ -115,7 +115,30 @@ def test_a_disturbed_round_does_not_take_a_gain_away() -> None:
 
 
 def test_more_rounds_are_worth_their_time_only_where_they_could_confirm() -> None:
-    assert confirmable(1.0, 8, 60) and not confirmable(0.6, 8, 60) and not confirmable(-1.0, 8, 60)
+    assert confirmable(1.0, 8, 60) and confirmable(0.3, 8, 60)
+    assert not confirmable(-1.0, 8, 60) and not confirmable(0.5, 40, 60)
+
+
+@pytest.mark.parametrize(
+    ("gain", "least", "most"), [(0.0, 0.0, 0.07), (0.5, 0.8, 1.0)], ids=["none", "half the jitter"]
+)
+def test_a_gain_below_the_jitter_is_confirmed_in_the_end_and_none_is_not(
+    gain: float, least: float, most: float
+) -> None:
+    """Looked at after every round, up to 60, as the judge does. A gain of half a round's jitter was 50 % before."""
+    generator = random.Random(4)
+    confirmed = 0
+    for _ in range(500):
+        differences: list[float] = []
+        while True:
+            differences.append(generator.gauss(gain, 1.0))
+            if len(differences) < 8:
+                continue
+            so_far = signed_rank(differences)
+            if confirms(so_far) or len(differences) >= 60 or not confirmable(so_far, len(differences), 60):
+                break
+        confirmed += confirms(so_far)
+    assert least * 500 <= confirmed <= most * 500
 
 
 def test_a_call_that_does_the_work_of_the_others_shows() -> None:

@@ -17,6 +17,8 @@ from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, WEIGHTS, Unfair, one_
 from kernelyard.sandbox.session import Fetched, Session
 
 TWO_ALIVE = "two_alive"
+UNORDERED = "called while its inputs were being written, and read at once, as if on a stream that nobody joins"
+LATE_CALLS = 2
 REDRAWN = "(weights that the constructor makes constant were redrawn, and loaded with load_state_dict)"
 
 
@@ -79,6 +81,25 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
     found.stresses += [StressRecord(name=name, outcome="passed") for name in dict.fromkeys((changed, TWO_ALIVE))]
 
 
+def check_order(exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int) -> None:
+    """Calls on a device in the middle of other work, as in a model.
+
+    Inputs are still being written, and answers are read at once. A stream of the solution's own that does not wait for
+    the current one finds what stood there before, and what nobody waits for is not yet written. By the clock alone, a
+    softmax hidden so was 2.8x the baseline's speed on an H200.
+    """
+    for _ in range(LATE_CALLS if question_bytes <= plan.round_bytes else 1):
+        question = exam.question()
+        make_room(exam.device)
+        candidate.lend(question.honest, 1)
+        (kept,) = candidate.run([question.arguments], late=True, keep=[0]).kept
+        answer = kept.fetched(question.honest) if kept.holds(question.honest) else None
+        mark = exam.mark(question, answer or candidate.fetch(0, question.honest))
+        if mark.status is not Status.PASSED:
+            raise End(mark.status, f"{UNORDERED}: {mark.report or mark.message}")
+        del question
+
+
 def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int) -> None:
     """Stressed questions in random order, as many as the problem's size and the judge's time allow."""
     most = len(STRESSES) if question_bytes <= plan.round_bytes else plan.large_stresses
@@ -108,7 +129,8 @@ def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
 
 def same_bits(left: Tensor, right: Tensor) -> bool:
     """Equal bit for bit: a NaN is itself, and -0.0 is not 0.0."""
-    return torch.equal(left.contiguous().view(-1).view(torch.uint8), right.contiguous().view(-1).view(torch.uint8))
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(left.itemsize, torch.uint8)
+    return torch.equal(left.contiguous().view(-1).view(bits), right.contiguous().view(-1).view(bits))
 
 
 def untouched(exam: Exam, candidate: Session, index: int, question: Question) -> None:

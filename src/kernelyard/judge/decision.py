@@ -12,8 +12,11 @@ DEAF = 0.10
 NARROW = 0.003
 """An interval is narrow enough when its half width is below this. A planted 3 % clears the margin of 2 % by 0.0098 on a
 logarithmic scale: over three such half widths."""
-SURE = 1.96
-"""Standard deviations: by chance in one of 40."""
+SURE = 2.35
+"""Standard deviations, looked at after every round: of nothing, 5 in 100 are so sure at least once (simulated). 7 of 8
+rounds are enough where the eighth differs least."""
+LUCK = 1.64
+"""By chance in one of 20."""
 
 
 def band(noise: float) -> float:
@@ -53,8 +56,14 @@ def confirms(gain: float) -> bool:
 
 
 def confirmable(gain: float, rounds: int, most: int) -> bool:
-    """Whether `most` rounds might confirm what `rounds` do not: certainty grows with their root."""
-    return gain * math.sqrt(most / rounds) > SURE
+    """Whether `most` rounds might confirm what `rounds` do not, if the truth is as far above what they show as chance
+    allows once in 20.
+
+    What they show is not the truth: of planted gains of 3 % to 4 %, 7 in 50 were confirmed on an H200 where rounds
+    ended as soon as as good a rest would not have been enough.
+    """
+    rest = (gain + LUCK) * (most - rounds) / math.sqrt(rounds)
+    return (gain * math.sqrt(rounds) + rest) / math.sqrt(most) > SURE
 
 
 def noise_floor(control: Ratio) -> float:

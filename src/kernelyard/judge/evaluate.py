@@ -15,7 +15,7 @@ from kernelyard.core.verdict import Flag, Phase, SandboxRecord, Status, Verdict
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge import evidence
 from kernelyard.judge.alone import time_alone
-from kernelyard.judge.checking import ask, check, check_pair, check_stresses, settle_weights
+from kernelyard.judge.checking import ask, check, check_order, check_pair, check_stresses, settle_weights
 from kernelyard.judge.compiling import Build, compiled
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.findings import End, Findings, blameless, make_room
@@ -259,6 +259,8 @@ def _examine(
             found.flag(Flag(name="degenerate_problem", evidence=reason))
         del question
     del first_answer
+    if device.type != "cpu":
+        check_order(exam, candidate, plan, found, question_bytes)
     case.on_phase("checking under stress")
     check_stresses(exam, candidate, plan, found, question_bytes)
 

@@ -15,7 +15,7 @@ from kernelyard.core.operator import Cost, Tolerance
 from kernelyard.core.problem import Problem, each_tensor, place
 from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
-from kernelyard.judge.compare import compare
+from kernelyard.judge.compare import compare, finite
 from kernelyard.judge.contract import misplaced
 from kernelyard.judge.counting import Uncountable, count
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
@@ -161,7 +161,7 @@ class Exam:
         for i, (name, value) in enumerate(honest):
             if self.problem.may_be_nonfinite(name):
                 reference[i] = _as_far_as_it_goes(reference[i], value.dtype)
-            elif not (bool(torch.isfinite(value).all()) and bool(torch.isfinite(reference[i]).all())):
+            elif not (finite(value) and finite(reference[i])):
                 raise InvalidProblem("the reference's answer is not finite")
         names, answers = zip(*honest, strict=True)
         return Question(arguments, names, tuple(reference), answers)

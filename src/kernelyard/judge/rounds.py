@@ -143,7 +143,9 @@ def _outside(
             with candidate.still(), blameless():
                 least[0].add(run_sets(baseline, sets, exam.answer, keep, bare=True))
                 baseline.forget()
-            ran = run_sets(candidate, sets, exam.answer, keep, bare=True)
+            # Both sides' requests come to a process that has just been woken.
+            with baseline.still(Status.INFRA_ERROR):
+                ran = run_sets(candidate, sets, exam.answer, keep, bare=True)
             if least[1].add(ran):
                 for kept in ran.kept:
                     _look(exam, candidate, found, kept, sets[kept.index])

@@ -44,7 +44,7 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
 def signed_rank(differences: Sequence[float]) -> float:
     """Wilcoxon's signed-rank statistic in standard deviations: how surely the differences lie above 0.
 
-    One disturbed round weighs no more than its rank. Fewer than five differences never reach 1.96.
+    One disturbed round weighs no more than its rank. Fewer than seven differences never reach 2.35.
     """
     ordered = sorted(differences, key=abs)
     count = len(ordered)

@@ -44,7 +44,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         )
     if verdict.baseline_alone:
         alone = verdict.baseline_alone
-        lines.append(f"  alone     {format_spread(alone.p50_ms, alone.p20_ms, alone.p80_ms)}, the baseline when the solution was gone")
+        spread = format_spread(alone.p50_ms, alone.p20_ms, alone.p80_ms)
+        lines.append(f"  alone     {spread}, the baseline when the solution was gone")
     if verdict.host_baseline and verdict.host_time:
         lines.append(
             f"  host      {format_ms(verdict.host_time.p50_ms)} a call until the device is idle,"

@@ -252,6 +252,7 @@ class Session:
         sets: Sequence[Sequence[Any]],
         *,
         bare: bool = False,
+        late: bool = False,
         keep: Sequence[int] = (),
         before: Callable[[], None] = lambda: None,
     ) -> Ran:
@@ -260,6 +261,8 @@ class Session:
         The worker gets them with this request and not before: all that it does with them passes on the judge's clock.
         Memory of a device, which the worker may have mapped already, is written when the clock runs.
         `bare`: without a flush of the cache before each call, so that the calls are all that the request takes.
+        `late`: with inputs that a device is still writing when it is called, and answers that are read at once; its
+        times mean nothing.
         `keep`: calls whose outputs, written to memory that `lend` lent, are the judge's when its clock stops.
         `before` is called when the inputs lie ready, before the clock starts.
         """
@@ -272,7 +275,7 @@ class Session:
             begin = time.perf_counter()
             if shared.where == "device":
                 write()
-            reply = self._ask("run", shared, arguments=trees, tensors=specs, bare=bare)
+            reply = self._ask("run", shared, arguments=trees, tensors=specs, bare=bare, late=late)
             if self._lent is not None:
                 # Within the clock: what a worker still does while it is read is timed as well.
                 for index, room in zip(keep, rooms, strict=True):
