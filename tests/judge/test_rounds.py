@@ -17,6 +17,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
+from kernelyard.judge.turns import take_turn
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.session import Fetched, Kept, Ran
 from kernelyard.sandbox.wire import layout
@@ -143,3 +144,25 @@ def test_a_slower_solution_is_not_called_faster() -> None:
 
     _, _, found = timed(slow)
     assert found.measured is not None and found.measured.decision is not Decision.FASTER
+
+
+def test_on_an_accelerator_a_turn_is_a_request_with_flushes_and_a_longer_one_without() -> None:
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    exam.first_question()
+    session: Any = Here(CASES["softmax"][0])
+    session.device = torch.device("xpu")
+    looked = []
+    sets = [exam.arguments() for _ in range(4)]
+    side = take_turn(session, sets, exam, range, lambda kept, _: looked.append(kept.index), bare_calls=20)
+    assert [len(asked) for asked in session.asked] == [4, 20] and len(side.events) == 4
+    assert looked == [*range(4), *range(20)]
+    assert session.asked[1][0][0].tolist() != sets[0][0].tolist()
+
+
+def test_a_request_without_flushes_is_as_long_as_the_judges_clock_needs_and_no_longer() -> None:
+    plan = Plan()
+    assert plan.calls_bare(8 << 20, 1.2) == 20, "24 ms"
+    assert plan.calls_bare(8 << 20, 0.01) == 32
+    assert plan.calls_bare(32 << 20, 0.01) == 8, "256 MB"
+    assert plan.calls_bare(8 << 20, 100.0) == plan.calls_in_turn(8 << 20) == 4
+    assert plan.calls_bare(12 << 30, 4.0) == 1

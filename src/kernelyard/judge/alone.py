@@ -12,7 +12,7 @@ from statistics import geometric_mean
 from kernelyard.core.verdict import Decision, Flag, Timing
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, blameless
-from kernelyard.judge.turns import take_turn, unseen
+from kernelyard.judge.turns import one_of, take_turn, unseen
 from kernelyard.sandbox.session import Session
 
 # The first turn meets what the end of a process leaves to do; the others are as many as four rounds have.
@@ -32,7 +32,10 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     assert measured is not None
     candidate.process.kill()
     with blameless():
-        turns = [take_turn(baseline, [exam.arguments() for _ in range(calls)], exam, [0], unseen) for _ in range(TURNS)]
+        turns = [
+            take_turn(baseline, [exam.arguments() for _ in range(calls)], exam, one_of, unseen, bare_calls=calls)
+            for _ in range(TURNS)
+        ]
     samples = tuple(sample for side in turns[1:] for sample in side.events)
     alone = Timing(samples_ms=samples, timer=measured.baseline.timer, cache=measured.baseline.cache)
     slower = geometric_mean(measured.baseline.samples_ms) / geometric_mean(samples)

@@ -27,6 +27,11 @@ class Plan:
     """Rounds tried for every round needed, before too many doubtful ones are held against the solution."""
     calls: int = 8
     """Calls a round of either side, each on inputs of its own, as far as `round_bytes` reaches."""
+    bare_calls: int = 32
+    """Calls at most of a device's request without flushes, by which the judge's own clock confirms a gain. A request of
+    4 calls of 1.2 ms differed from the next by 0.1 to 0.25 ms a call on an H100, where 3 % are 0.035."""
+    bare_ms: float = 24.0
+    """And no more of them than take so long on the baseline."""
     outside_repeats: int = 5
     """Requests of N and of 2N calls by which the judge's own clock bounds a call; the least counts."""
     second_look: float = 10.0
@@ -44,3 +49,8 @@ class Plan:
     def calls_in_turn(self, question_bytes: int) -> int:
         """Of them, in each of a side's two turns."""
         return -(-self.calls_of(question_bytes) // 2)
+
+    def calls_bare(self, question_bytes: int, milliseconds: float) -> int:
+        """Of a request without flushes: `milliseconds` is what a call takes the baseline."""
+        room = self.round_bytes // max(question_bytes, 1)
+        return max(self.calls_in_turn(question_bytes), int(min(self.bare_calls, room, self.bare_ms / milliseconds)))

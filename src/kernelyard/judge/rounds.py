@@ -15,7 +15,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement, accept, blameless
 from kernelyard.judge.outside import Least, doubt
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.turns import run_sets, take_turn, unseen
+from kernelyard.judge.turns import one_of, run_sets, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.session import Kept, Session
 
@@ -34,7 +34,7 @@ def time_rounds(
     # All requests cross alike: of the outer clock's N and 2N calls, N alone might fit what is kept.
     keeps = 2 * max(1, calls // 2) * question_bytes <= KEPT_BYTES
     candidate.lender.keeps = baseline.lender.keeps = keeps
-    clock = _rounds(exam, candidate, baseline, plan, plan.calls_in_turn(question_bytes), found, on_phase)
+    clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
     on_phase("the judge's own clock")
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, calls, found)
 
@@ -62,11 +62,11 @@ def _rounds(
     candidate: Session,
     baseline: Session,
     plan: Plan,
-    calls: int,
+    question_bytes: int,
     found: Findings,
     on_phase: Callable[[str], None],
 ) -> Clock:
-    """Two turns of either side in random order, `calls` calls each on fresh inputs; an answer of each is checked.
+    """Two turns of either side in random order, some calls each on fresh inputs; an answer of each request is checked.
 
     Of one round all are: who leaves one call in eight out of every round would else be found in two of three runs.
     """
@@ -75,6 +75,7 @@ def _rounds(
     look_alike = partial(_look, exam, baseline, Findings()) if exam.device.type == "cpu" else unseen
     look = partial(_look, exam, candidate, found)
     clock = Clock(candidate.device)
+    calls = bare_calls = plan.calls_in_turn(question_bytes)
     needed = plan.rounds - 1
     begin = time.monotonic()
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
@@ -84,16 +85,18 @@ def _rounds(
         for pair in (("baseline", "solution"), ("control", "again")):
             sets = [exam.arguments() for _ in range(calls)]
             for name in random.sample(pair, 2):
-                looked_at = range(calls) if tried == whole else [secrets.randbelow(calls)]
+                chosen = range if tried == whole else one_of
                 if name in ("solution", "again"):
                     with baseline.still(Status.INFRA_ERROR):
-                        sides[name] = take_turn(candidate, sets, exam, looked_at, look)
+                        sides[name] = take_turn(candidate, sets, exam, chosen, look, bare_calls=bare_calls)
                 else:
                     with candidate.still(), blameless():
-                        sides[name] = take_turn(baseline, sets, exam, looked_at, look_alike)
+                        sides[name] = take_turn(baseline, sets, exam, chosen, look_alike, bare_calls=bare_calls)
             del sets
         if tried:
             clock.add(Round(**sides))
+        else:
+            bare_calls = plan.calls_bare(question_bytes, sides["baseline"].event)
         tried += 1
         counted = len(clock.counted())
         if counted < needed:

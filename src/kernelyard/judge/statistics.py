@@ -27,17 +27,23 @@ def median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
-    """Geometric mean over rounds of numerator / denominator; the interval is Student's t on the logarithms.
+def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], *, trimmed: float = 0.0) -> Ratio:
+    """Geometric mean over pairs of numerator / denominator; the interval is Student's t on the logarithms.
 
-    Needs two rounds at least. Pairing takes the machine's drift out: both sides of a ratio saw the same minute.
+    Needs two pairs at least. Pairing takes the machine's drift out: both sides of a ratio saw the same minute.
+    `trimmed`: this share of the ratios is left out at either end, and the interval is that of a trimmed mean
+    (Yuen, Biometrika 61, 1974).
     """
-    logs = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
-    count = len(logs)
-    mean = sum(logs) / count
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in logs) / (count - 1))
+    logs = sorted(math.log(a / b) for a, b in zip(numerators, denominators, strict=True))
+    cut = int(trimmed * len(logs))
+    inner = logs[cut : len(logs) - cut]
+    count = len(inner)
+    mean = sum(inner) / count
+    drawn_in = [inner[0]] * cut + inner + [inner[-1]] * cut
+    middle = sum(drawn_in) / len(drawn_in)
+    squares = sum((value - middle) ** 2 for value in drawn_in)
     t = _T95[count - 2] if count - 2 < len(_T95) else 1.96
-    half = t * deviation / math.sqrt(count)
+    half = t * math.sqrt(squares / (count * (count - 1)))
     return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 

@@ -10,6 +10,7 @@ how long the calls take.
 """
 
 import functools
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,19 +26,33 @@ from kernelyard.sandbox.session import Kept, Ran, Session
 Look = Callable[[Kept, list[Any]], None]
 """What is done with an answer that was kept, and the arguments it is the answer to, while the worker has both."""
 
+Chosen = Callable[[int], Sequence[int]]
+"""The places of the answers to look at, among so many."""
+
+
+def one_of(count: int) -> Sequence[int]:
+    """A place drawn in secret."""
+    return [secrets.randbelow(count)]
+
 
 def unseen(_kept: Kept, _arguments: list[Any]) -> None:
     """What is done with a baseline's, where looking at the solution's does not disturb it."""
 
 
-def take_turn(session: Session, sets: list[list[Any]], exam: Exam, looked_at: Sequence[int], look: Look) -> Side:
-    """A timed call on each set; `look` at the answers of those whose places are `looked_at`, which no worker knows."""
+def take_turn(
+    session: Session, sets: list[list[Any]], exam: Exam, chosen: Chosen, look: Look, *, bare_calls: int
+) -> Side:
+    """A timed call on each set; `look` at the answers of those that are `chosen`, of which no worker knows.
+
+    On an accelerator, `bare_calls` more make the request without a flush.
+    """
     if session.device.type == "cpu":
+        looked_at = chosen(len(sets))
         return Side.of([_alone(session, one, exam, place in looked_at, look) for place, one in enumerate(sets)])
-    cold = run_sets(session, sets, exam.answer, looked_at)
+    cold = run_sets(session, sets, exam.answer, chosen(len(sets)))
     _look_at(cold, sets, look)
-    others = [exam.arguments() for _ in sets]
-    bare = run_sets(session, others, exam.answer, looked_at, bare=True)
+    others = [exam.arguments() for _ in range(bare_calls)]
+    bare = run_sets(session, others, exam.answer, chosen(bare_calls), bare=True)
     _look_at(bare, others, look)
     return Side.of([cold], bare)
 
