@@ -22,6 +22,7 @@ from kernelyard.core.problem import Problem, each_tensor
 from kernelyard.core.verdict import Record, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.exam import Exam, InvalidProblem, Question
+from kernelyard.judge.parts import close, largest, part, rows_of
 from kernelyard.judge.size import too_large
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, Unfair, one_changed, stressed
 from kernelyard.judge.weights import fill_constants
@@ -36,8 +37,6 @@ ROUGH = 2.0**-15
 HOPELESS = 0.125
 # A size is known from this many elements; the squares of 2**31 would take 16 GB.
 SAMPLE = 1 << 22
-# Float64 answers of the whole batch and of its halves agree to this where the rows have nothing to do with each other.
-SAME_IN_FLOAT64 = 1e-12
 
 
 class MutantRecord(Record):
@@ -208,18 +207,18 @@ def _honest(exam: Exam, question: Question) -> Iterator[tuple[str, Sequence[Tens
     yield "computed again", _answered(exam.model, question.arguments)
     rounded = zip(question.reference, question.honest, strict=True)
     yield "rounded from float64", [reference.to(h.device, h.dtype) for reference, h in rounded]
-    if (rows := _rows(question)) and rows > 1:
-        parts = [[_part(value, rows, half) for value in question.arguments] for half in (0, 1)]
+    if rows := rows_of(question.arguments, question.honest):
+        halves = [part(question.arguments, rows, *span) for span in ((0, rows // 2), (rows // 2, rows))]
         try:
-            exact = _joined([exam.exact_answer(part) for part in parts])
-            alike = [_close(got, r) for got, r in zip(exact, question.reference, strict=True)]
+            exact = _joined([exam.exact_answer(half) for half in halves])
+            alike = [close(got, r, largest(r)) for got, r in zip(exact, question.reference, strict=True)]
         except torch.OutOfMemoryError:
             raise
         except Exception:
             # A model that knows its batch size: of Mamba's blocks einsum says so with a ValueError.
             return
         if all(alike):
-            yield "by halves of the batch", _joined([_answered(exam.model, part) for part in parts])
+            yield "by halves of the batch", _joined([_answered(exam.model, half) for half in halves])
 
 
 def _mutants(exam: Exam, first: Question) -> Iterator[_Mutant]:
@@ -323,34 +322,8 @@ def _answered(model: torch.nn.Module, arguments: Sequence[Any]) -> list[Tensor]:
     return [value for _, value in named_leaves(model(*each_tensor(arguments, torch.clone)))]
 
 
-def _rows(question: Question) -> int | None:
-    """The leading extent that all answers share with at least one input."""
-    if not all(answer.dim() for answer in question.honest):
-        return None
-    extents = {answer.shape[0] for answer in question.honest}
-    rows = next(iter(extents))
-    shared = any(x.dim() and x.shape[0] == rows for x in question.pristine())
-    return rows if len(extents) == 1 and shared else None
-
-
-def _part(value: Any, rows: int, half: int) -> Any:
-    def part(x: Tensor) -> Tensor:
-        return x[(rows // 2) * half : rows // 2 if half == 0 else rows] if x.dim() and x.shape[0] == rows else x
-
-    return each_tensor(value, part)
-
-
 def _joined(parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [torch.cat(list(both)) for both in zip(*parts, strict=True)]
-
-
-def _close(got: Tensor, reference: Tensor) -> bool:
-    if got.shape != reference.shape:
-        return False
-    if not got.numel():
-        return True
-    largest = reference.abs().max().item()
-    return (got.double() - reference.to(got.device).double()).abs().max().item() <= SAME_IN_FLOAT64 * largest
 
 
 def _relative_error(honest: Tensor, reference: Tensor) -> float:

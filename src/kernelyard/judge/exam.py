@@ -18,9 +18,13 @@ from kernelyard.core.workload import dtype_name
 from kernelyard.judge.compare import compare, finite
 from kernelyard.judge.contract import misplaced
 from kernelyard.judge.counting import Uncountable, count
+from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.sandbox.session import Fetched
 from kernelyard.sandbox.wire import POISON, named_leaves
+
+# Of a question's inputs and answers, for whose rows the float64 answer is computed at a time.
+PART_BYTES = 512 << 20
 
 
 class InvalidProblem(Exception):
@@ -85,6 +89,9 @@ class Exam:
             raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
         self.answer: tuple[Tensor, ...] = ()
         """The first honest answer without its data."""
+        self.parted: tuple[int, int] | None = None
+        """Rows of a large question, and how many of them the float64 answer is computed of at a time: where the first
+        question's rows had nothing to do with each other."""
         self.noise: tuple[float, ...] = ()
         """By output: half an ulp of one, or of the first answer's largest element where that is smaller."""
         self.usual: tuple[float, ...] = ()
@@ -118,6 +125,10 @@ class Exam:
         self.noise = tuple(_noise(answer) for answer in question.honest)
         self.usual = tuple(_usual(h, r) for h, r in zip(question.honest, question.reference, strict=True))
         self._must_repeat(question)
+        rows = rows_of(question.arguments, question.honest)
+        if rows and question.bytes > PART_BYTES:
+            step = max(1, rows * PART_BYTES // question.bytes)
+            self.parted = (rows, step) if self._may_be_parted(question, rows, step) else None
         return question
 
     def _must_repeat(self, question: Question) -> None:
@@ -170,17 +181,46 @@ class Exam:
         """The float64 answer; on the CPU where the device's memory does not hold it."""
         with torch.no_grad(), _float64_by_default():
             try:
-                answer = self.exact(*_copied(arguments, torch.float64, self.device))
+                if self.parted and has_rows(arguments, self.parted[0]):
+                    return self._in_parts(arguments, *self.parted)
+                return self._exact(arguments, self.device)
             except torch.OutOfMemoryError:
                 if not self.spill:
                     raise
                 host = torch.device("cpu")
                 self.exact.to(host)
-                answer = self.exact(*_copied(arguments, torch.float64, host))
+                answer = self._exact(arguments, host)
                 self.exact.to(self.device)
+                return answer
+
+    def _exact(self, arguments: list[Any], device: torch.device) -> list[Any]:
+        leaves = [value for _, value in named_leaves(self.exact(*_copied(arguments, torch.float64, device)))]
         # Truth values and integers too: nothing is subtracted from those.
-        leaves = [value for _, value in named_leaves(answer)]
         return [one.double() if isinstance(one, Tensor) and not one.is_complex() else one for one in leaves]
+
+    def _in_parts(self, arguments: list[Any], rows: int, step: int) -> list[Tensor]:
+        answers: list[Tensor] = []
+        for start, stop in spans(rows, step):
+            pieces = self._exact(part(arguments, rows, start, stop), self.device)
+            answers = answers or [piece.new_empty((rows, *piece.shape[1:])) for piece in pieces]
+            for answer, piece in zip(answers, pieces, strict=True):
+                answer[start:stop] = piece
+        return answers
+
+    def _may_be_parted(self, question: Question, rows: int, step: int) -> bool:
+        """Whether the float64 answers to parts of this question are the parts of its answer."""
+        scales = [largest(reference) for reference in question.reference]
+        with torch.no_grad(), _float64_by_default():
+            for start, stop in spans(rows, step):
+                try:
+                    pieces = self._exact(part(question.arguments, rows, start, stop), self.device)
+                except Exception:
+                    # A model that knows its batch size, or has no room.
+                    return False
+                held = zip(pieces, question.reference, scales, strict=True)
+                if not all(close(piece, reference[start:stop], scale) for piece, reference, scale in held):
+                    return False
+        return True
 
     def mark(self, question: Question, fetched: Fetched) -> Mark:
         """Hold one call's outputs against what is expected of them."""

@@ -160,7 +160,8 @@ def _exact(honest: Tensor, reference: Tensor) -> bool:
     """Integral, equal in both precisions, and with room for partial sums larger than the result."""
     limit = 0.5 / torch.finfo(honest.dtype).eps
     whole = reference == reference.round()
-    return bool((whole & (honest.double() == reference) & (reference.abs() < limit)).all())
+    answered = honest.to(reference.device).double()
+    return bool((whole & (answered == reference) & (reference.abs() < limit)).all())
 
 
 def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
