@@ -228,3 +228,16 @@ def test_who_is_late_with_few_calls_alone_hides_nothing() -> None:
     late = _requests(generator, 0.02, 1.0, 0.3, late_with_few=2.8)
     assert late.missing < 0.05
     assert doubt(honest, late, CUDA) is not None
+
+
+def test_requests_of_one_length_are_held_against_the_baselines() -> None:
+    def ran(milliseconds: float, accounts: float) -> Outside:
+        least = Least()
+        for jitter in (0.0, 0.01, 0.02):
+            least.add(Ran(((accounts, accounts),), (milliseconds + jitter) / 1e3))
+        return least.outside()
+
+    honest = ran(60.0, 4.0)
+    assert doubt(honest, ran(60.1, 4.0), CUDA) is None and doubt(honest, ran(58.0, 2.0), CUDA) is None
+    flag = doubt(honest, ran(60.0, 2.0), CUDA)
+    assert flag is not None and flag.name == "outside_clock"

@@ -16,7 +16,7 @@ from kernelyard.core.verdict import Decision, Status
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.rounds import time_rounds
+from kernelyard.judge.rounds import counts_of, time_rounds
 from kernelyard.judge.turns import take_turn
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.session import Fetched, Kept, Ran
@@ -166,3 +166,28 @@ def test_a_request_without_flushes_is_as_long_as_the_judges_clock_needs_and_no_l
     assert plan.calls_bare(32 << 20, 0.01) == 8, "256 MB"
     assert plan.calls_bare(8 << 20, 100.0) == plan.calls_in_turn(8 << 20) == 4
     assert plan.calls_bare(12 << 30, 4.0) == 1
+
+
+def test_what_is_the_honest_answer_needs_no_float64() -> None:
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    computed = []
+    exact = exam.exact_answer
+    exam.exact_answer = lambda arguments: computed.append(1) or exact(arguments)  # type: ignore
+    for call, least, most in ((CASES["softmax"][0], 0, 0), (lambda x: x.exp() / x.exp().sum(-1, True), 20, 999)):
+        computed.clear()
+        found = Findings()
+        sides: list[Any] = [Here(call), Here(CASES["softmax"][0])]
+        time_rounds(exam, *sides, PLAN, found, first.bytes, lambda _: None)
+        assert found.timed_outputs_checked >= 20 and least <= len(computed) <= most
+
+
+def test_the_outer_clock_asks_for_n_calls_alone_where_a_device_has_no_room_for_twice_as_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 80 << 30))
+    cuda = torch.device("cuda")
+    assert counts_of(8, 8 << 20, cuda) == (4, 8)
+    assert counts_of(1, 8 << 30, cuda) == (1, 2)
+    assert counts_of(1, 12 << 30, cuda) == (1,)
+    assert counts_of(1, 12 << 30, CPU) == (1, 2)

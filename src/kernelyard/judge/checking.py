@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from kernelyard.core.verdict import Flag, Status, StressRecord
-from kernelyard.judge.exam import Exam, Mark, Question
+from kernelyard.judge.exam import Exam, Mark, Question, same_bits, tensors_of
 from kernelyard.judge.findings import End, Findings, accept, make_room
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, WEIGHTS, Unfair, one_changed, stressed
@@ -29,7 +29,7 @@ def ask(exam: Exam, candidate: Session, question: Question, found: Findings, str
     fetched = candidate.fetch(0, question.honest)
     found.trials += not stress
     _accept(exam, exam.mark(question, fetched), found, stress)
-    untouched(exam, candidate, 0, question)
+    untouched(exam, candidate, 0, question.arguments)
     return fetched
 
 
@@ -77,7 +77,7 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
     _accept(exam, exam.mark(second, answers[1]), found, changed)
     _accept(exam, exam.mark(first, answers[0]), found, TWO_ALIVE)
     for i, question in enumerate((first, second)):
-        untouched(exam, candidate, i, question)
+        untouched(exam, candidate, i, question.arguments)
     found.stresses += [StressRecord(name=name, outcome="passed") for name in dict.fromkeys((changed, TWO_ALIVE))]
 
 
@@ -127,17 +127,11 @@ def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
         del question
 
 
-def same_bits(left: Tensor, right: Tensor) -> bool:
-    """Equal bit for bit: a NaN is itself, and -0.0 is not 0.0."""
-    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(left.itemsize, torch.uint8)
-    return torch.equal(left.contiguous().view(-1).view(bits), right.contiguous().view(-1).view(bits))
-
-
-def untouched(exam: Exam, candidate: Session, index: int, question: Question) -> None:
+def untouched(exam: Exam, candidate: Session, index: int, arguments: list[Any]) -> None:
     """Raises End where an input of a call of the last run is not what it was, and may not be."""
     if exam.problem.in_place:
         return
-    pristine = question.pristine()
+    pristine = tensors_of(arguments)
     after = candidate.fetch(index, pristine, "inputs")
     if after.tensors is None or not all(same_bits(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
         raise End(Status.INPUT_MUTATED, "an input is not what it was before the call")

@@ -32,6 +32,14 @@ class InvalidProblem(Exception):
 
 
 @dataclass(frozen=True)
+class Honest:
+    """What the reference answers in the dtype of the problem, by torch's defaults; a name for each output."""
+
+    names: tuple[str, ...]
+    answers: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
 class Question:
     """One set of inputs and what is expected of it."""
 
@@ -48,7 +56,7 @@ class Question:
 
     def pristine(self) -> list[Tensor]:
         """The input tensors, in the order a worker returns them."""
-        return [value for _, value in named_leaves(self.arguments) if isinstance(value, Tensor)]
+        return tensors_of(self.arguments)
 
     @property
     def bytes(self) -> int:
@@ -148,18 +156,15 @@ class Exam:
         except Exception as error:
             raise InvalidProblem(f"get_inputs fails: {first_line(error)}") from error
 
-    def question(self, arguments: list[Any] | None = None) -> Question:
-        """Inputs with the float64 and the honest answer."""
-        arguments = self.arguments() if arguments is None else arguments
+    def honest(self, arguments: list[Any]) -> Honest:
+        """The reference's own answer. Raises InvalidProblem where it is none that can be judged by."""
         try:
             before = _random_state(self.device)
             with torch.no_grad():
                 honest = named_leaves(self.model(*_copied(arguments, self.dtype, self.device)))
-            random = not torch.equal(before, _random_state(self.device))
-            reference = self.exact_answer(arguments)
         except Exception as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
-        if random:
+        if not torch.equal(before, _random_state(self.device)):
             # Two random answers are far apart, and that distance would be the ruler: whatever is as large would pass.
             raise InvalidProblem("the reference draws random numbers, as dropout does in training mode")
         if not honest:
@@ -169,20 +174,40 @@ class Exam:
                 raise InvalidProblem(f"the reference returns {type(value).__name__} as {name}; expected tensors")
             if value.is_complex():
                 raise InvalidProblem(f"the reference returns complex numbers as {name}; expected torch.view_as_real's")
-        for i, (name, value) in enumerate(honest):
+            if not self.problem.may_be_nonfinite(name) and not finite(value):
+                raise InvalidProblem("the reference's answer is not finite")
+        return Honest(*zip(*honest, strict=True))
+
+    def question(self, arguments: list[Any] | None = None, honest: Honest | None = None) -> Question:
+        """Inputs with the float64 and the honest answer."""
+        arguments = self.arguments() if arguments is None else arguments
+        honest = honest or self.honest(arguments)
+        try:
+            reference = self.exact_answer(arguments)
+        except Exception as error:
+            raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
+        for i, (name, value) in enumerate(zip(honest.names, honest.answers, strict=True)):
             if self.problem.may_be_nonfinite(name):
                 reference[i] = _as_far_as_it_goes(reference[i], value.dtype)
-            elif not (finite(value) and finite(reference[i])):
+            elif not finite(reference[i]):
                 raise InvalidProblem("the reference's answer is not finite")
-        names, answers = zip(*honest, strict=True)
-        return Question(arguments, names, tuple(reference), answers)
+        return Question(arguments, honest.names, tuple(reference), honest.answers)
+
+    def pieces(self, arguments: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
+        """Where in the answer each part of a large question belongs, and its inputs; the whole of another."""
+        if self.parted and has_rows(arguments, self.parted[0]):
+            rows, step = self.parted
+            for start, stop in spans(rows, step):
+                yield slice(start, stop), part(arguments, rows, start, stop)
+        else:
+            yield ..., arguments
 
     def exact_answer(self, arguments: list[Any]) -> list[Tensor]:
         """The float64 answer; on the CPU where the device's memory does not hold it."""
         with torch.no_grad(), _float64_by_default():
             try:
                 if self.parted and has_rows(arguments, self.parted[0]):
-                    return self._in_parts(arguments, *self.parted)
+                    return self._in_parts(arguments, self.parted[0])
                 return self._exact(arguments, self.device)
             except torch.OutOfMemoryError:
                 if not self.spill:
@@ -198,13 +223,13 @@ class Exam:
         # Truth values and integers too: nothing is subtracted from those.
         return [one.double() if isinstance(one, Tensor) and not one.is_complex() else one for one in leaves]
 
-    def _in_parts(self, arguments: list[Any], rows: int, step: int) -> list[Tensor]:
+    def _in_parts(self, arguments: list[Any], rows: int) -> list[Tensor]:
         answers: list[Tensor] = []
-        for start, stop in spans(rows, step):
-            pieces = self._exact(part(arguments, rows, start, stop), self.device)
+        for where, inputs in self.pieces(arguments):
+            pieces = self._exact(inputs, self.device)
             answers = answers or [piece.new_empty((rows, *piece.shape[1:])) for piece in pieces]
             for answer, piece in zip(answers, pieces, strict=True):
-                answer[start:stop] = piece
+                answer[where] = piece
         return answers
 
     def _may_be_parted(self, question: Question, rows: int, step: int) -> bool:
@@ -224,13 +249,18 @@ class Exam:
 
     def mark(self, question: Question, fetched: Fetched) -> Mark:
         """Hold one call's outputs against what is expected of them."""
+        broken = self.contract(Honest(question.names, question.honest), fetched)
+        return broken or self.mark_values(question, fetched.tensors or ())
+
+    def contract(self, honest: Honest, fetched: Fetched) -> Mark | None:
+        """What of one call's outputs is not as the honest answer's, whatever their values; None for nothing."""
         names = tuple(output.name for output in fetched.outputs)
-        if names != question.names:
+        if names != honest.names:
             return Mark(
                 Status.INCORRECT_SHAPE,
-                f"returned {', '.join(names) or 'nothing'}; expected {', '.join(question.names)}",
+                f"returned {', '.join(names) or 'nothing'}; expected {', '.join(honest.names)}",
             )
-        for output, expected in zip(fetched.outputs, question.honest, strict=True):
+        for output, expected in zip(fetched.outputs, honest.answers, strict=True):
             if output.kind != "Tensor":
                 return Mark(Status.REJECTED, f"{output.name} is a {output.kind}; expected a plain torch.Tensor")
             if output.shape != tuple(expected.shape):
@@ -245,7 +275,12 @@ class Exam:
                 return Mark(Status.REJECTED, f"{output.name}: {reason}")
         if fetched.tensors is None:
             return Mark(Status.REJECTED, "the outputs were described and not written")
-        return self.mark_values(question, fetched.tensors)
+        return None
+
+    def is_honest(self, honest: Honest, fetched: Fetched) -> bool:
+        """Whether outputs that keep the contract are the honest answer, bit for bit: then they are right."""
+        may_be_anything = any(map(self.problem.may_be_nonfinite, honest.names))
+        return not may_be_anything and all(map(same_bits, fetched.tensors or (), honest.answers))
 
     def mark_values(self, question: Question, tensors: Sequence[Tensor]) -> Mark:
         """Hold tensors that keep the contract against what is expected of them."""
@@ -300,6 +335,17 @@ class Exam:
             operations=operations,
             matrix=operations > 0,
         )
+
+
+def tensors_of(arguments: list[Any]) -> list[Tensor]:
+    """The input tensors, in the order a worker returns them."""
+    return [value for _, value in named_leaves(arguments) if isinstance(value, Tensor)]
+
+
+def same_bits(left: Tensor, right: Tensor) -> bool:
+    """Equal bit for bit: a NaN is itself, and -0.0 is not 0.0."""
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(left.itemsize, torch.uint8)
+    return torch.equal(left.contiguous().view(-1).view(bits), right.contiguous().view(-1).view(bits))
 
 
 @contextmanager

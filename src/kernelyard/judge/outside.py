@@ -62,6 +62,8 @@ class Least:
         return counts
 
     def outside(self) -> Outside:
+        if len(self._ran) == 1:
+            return self._of_one_length()
         (few, small), (many, large) = sorted(self._ran.items())
         milliseconds = {count: [1e3 * seconds for seconds, _ in ran] for count, ran in self._ran.items()}
         left_out = [
@@ -74,6 +76,14 @@ class Least:
             unaccounted=max(left_out),
             spread=sum(median(each) - min(each) for each in milliseconds.values()) / (many - few),
         )
+
+    def _of_one_length(self) -> Outside:
+        """Of requests that are all of N calls: `marginal` is the worker's word, and whole requests say what it is worth."""
+        ((count, ran),) = self._ran.items()
+        accounts = tuple(host for _, accounts in ran for host in accounts)
+        left_out = [1e3 * seconds - sum(accounts) for seconds, accounts in ran]
+        taken = [1e3 * seconds for seconds, _ in ran]
+        return Outside(median(accounts), accounts, median(left_out) / count, (median(taken) - min(taken)) / count)
 
 
 def doubt(baseline: Outside, solution: Outside, device: torch.device) -> Flag | None:

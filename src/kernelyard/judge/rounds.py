@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
+
 from kernelyard.core.verdict import Decision, Flag, Status, Timing
 from kernelyard.judge.checking import untouched
 from kernelyard.judge.clock import Clock, Round, Side
@@ -18,6 +20,9 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.turns import one_of, run_sets, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.session import Kept, Session
+
+# Of a call's inputs and answers: the judge's, those that cross, and either worker's, which keeps its memory.
+IN_FLIGHT = 4
 
 
 def time_rounds(
@@ -36,7 +41,8 @@ def time_rounds(
     candidate.lender.keeps = baseline.lender.keeps = keeps
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
     on_phase("the judge's own clock")
-    host_baseline, host_time = _outside(exam, candidate, baseline, plan, calls, found)
+    counts = counts_of(calls, question_bytes, candidate.device)
+    host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found)
 
     ratio, noise, confirmed = clock.ratio(), noise_floor(clock.control()), confirms(clock.gain())
     measured = Measurement(
@@ -114,11 +120,14 @@ def _rounds(
 
 def _look(exam: Exam, session: Session, found: Findings, kept: Kept, arguments: list[Any]) -> None:
     """Check one answer of the last request, and that call's inputs. Raises End."""
-    question = exam.question(arguments)
+    honest = exam.honest(arguments)
     # An answer larger than the first one had no room.
-    answer = kept.fetched(question.honest) if kept.holds(question.honest) else None
-    accept(exam.mark(question, answer or session.fetch(kept.index, question.honest)), found)
-    untouched(exam, session, kept.index, question)
+    answer = kept.fetched(honest.answers) if kept.holds(honest.answers) else None
+    answer = answer or session.fetch(kept.index, honest.answers)
+    # Float64 has nothing to say of what is the honest answer itself; for 13 GB it takes ten times as long.
+    if exam.contract(honest, answer) or not exam.is_honest(honest, answer):
+        accept(exam.mark(exam.question(arguments, honest), answer), found)
+    untouched(exam, session, kept.index, arguments)
     found.timed_outputs_checked += 1
 
 
@@ -130,17 +139,24 @@ def _settled(clock: Clock, plan: Plan) -> bool:
     return settled(ratio, noise) and not confirmable(gain, len(clock.rounds), plan.most_rounds)
 
 
+def counts_of(calls: int, question_bytes: int, device: torch.device) -> tuple[int, ...]:
+    """Calls of the outer clock's requests: N and 2N, or N alone where a device has no room for 2N."""
+    few = max(1, calls // 2)
+    if device.type == "cuda" and IN_FLIGHT * 2 * few * question_bytes > torch.cuda.mem_get_info(device)[1]:
+        return (few,)
+    return (few, 2 * few)
+
+
 def _outside(
-    exam: Exam, candidate: Session, baseline: Session, plan: Plan, calls: int, found: Findings
+    exam: Exam, candidate: Session, baseline: Session, plan: Plan, counts: tuple[int, ...], found: Findings
 ) -> tuple[Timing, Timing]:
     """Hold the worker's account against the judge's clock; looked at again before a solution is refused.
 
     The host's times of baseline and solution.
     """
-    half = max(1, calls // 2)
     least = Least(), Least()
     for i_try in range(plan.patience):
-        for count in (half, 2 * half) * plan.outside_repeats:
+        for count in counts * plan.outside_repeats:
             sets = [exam.arguments() for _ in range(count)]
             keep = [secrets.randbelow(count)]
             with candidate.still(), blameless():

@@ -178,9 +178,11 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
             torch.maximum(ruler, reference.abs().mul_(held), out=ruler)
         rulers.append(ruler)
     for _ in range(shakes):
-        shaken = exam.exact_answer(_shaken(question.arguments, exam.dtype))
-        for ruler, reference, moved in zip(rulers, question.reference, shaken, strict=True):
-            torch.maximum(ruler, (moved - reference).abs_(), out=ruler)
+        for where, arguments in exam.pieces(question.arguments):
+            shaken = exam.exact_answer(_shaken(arguments, exam.dtype))
+            for ruler, reference, moved in zip(rulers, question.reference, shaken, strict=True):
+                there = ruler[where]
+                torch.maximum(there, (moved.to(reference.device) - reference[where]).abs_(), out=there)
     for honest, reference, ruler, usual in zip(question.honest, question.reference, rulers, exam.usual, strict=True):
         if not honest.numel():
             continue
