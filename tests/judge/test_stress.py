@@ -13,7 +13,8 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Status
-from kernelyard.judge.exam import Exam, InvalidProblem, Question
+from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.question import Question
 from kernelyard.judge.stress import NAMES, ONE_ELEMENT, STRESSES, Unfair, one_changed, stressed
 from kernelyard.suites.kernelbench import load_problem
 

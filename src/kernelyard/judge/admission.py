@@ -21,8 +21,9 @@ from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, each_tensor
 from kernelyard.core.verdict import Record, Status
 from kernelyard.core.workload import dtype_name
-from kernelyard.judge.exam import Exam, InvalidProblem, Question
+from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.parts import close, largest, part, rows_of
+from kernelyard.judge.question import Question
 from kernelyard.judge.size import too_large
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, Unfair, one_changed, stressed
 from kernelyard.judge.weights import fill_constants

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from kernelyard.core.verdict import Flag, Status, StressRecord
-from kernelyard.judge.exam import Exam, Mark, Question, same_bits, tensors_of
+from kernelyard.judge.exam import Exam, Mark
 from kernelyard.judge.findings import End, Findings, accept, make_room
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.question import Question, same_bits, tensors_of
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, WEIGHTS, Unfair, one_changed, stressed
 from kernelyard.sandbox.session import Fetched, Session
 

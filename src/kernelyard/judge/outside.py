@@ -78,7 +78,7 @@ class Least:
         )
 
     def _of_one_length(self) -> Outside:
-        """Of requests that are all of N calls: `marginal` is the worker's word, and whole requests say what it is worth."""
+        """Of requests that are all of N calls: `marginal` is the worker's word, which whole requests check."""
         ((count, ran),) = self._ran.items()
         accounts = tuple(host for _, accounts in ran for host in accounts)
         left_out = [1e3 * seconds - sum(accounts) for seconds, accounts in ran]

@@ -23,7 +23,8 @@ from torch import Generator, Tensor
 
 from kernelyard.core.problem import each_tensor
 from kernelyard.judge.compare import compare
-from kernelyard.judge.exam import Exam, InvalidProblem, Question
+from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.question import Question
 from kernelyard.sandbox.wire import named_leaves
 
 SCALE_UP, SCALE_DOWN = 64.0, 2.0**-10
