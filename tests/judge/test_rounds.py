@@ -174,12 +174,12 @@ def test_what_is_the_honest_answer_needs_no_float64() -> None:
     computed = []
     exact = exam.exact_answer
     exam.exact_answer = lambda arguments: computed.append(1) or exact(arguments)  # type: ignore
-    for call, least, most in ((CASES["softmax"][0], 0, 0), (lambda x: x.exp() / x.exp().sum(-1, True), 20, 999)):
+    for call, least, most in ((CASES["softmax"][0], 0, 0), (lambda x: x.exp() / x.exp().sum(-1, True), 12, 999)):
         computed.clear()
         found = Findings()
         sides: list[Any] = [Here(call), Here(CASES["softmax"][0])]
         time_rounds(exam, *sides, PLAN, found, first.bytes, lambda _: None)
-        assert found.timed_outputs_checked >= 20 and least <= len(computed) <= most
+        assert found.timed_outputs_checked >= 14 and least <= len(computed) <= most
 
 
 def test_the_outer_clock_asks_for_n_calls_alone_where_a_device_has_no_room_for_twice_as_many(
