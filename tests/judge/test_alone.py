@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -88,6 +89,17 @@ def test_a_baseline_that_was_disturbed_makes_no_gain(exam: Exam) -> None:
     (flag,) = found.flags
     assert flag.name == "disturbed_baseline"
     assert flag.evidence == "the baseline took 2.00x as long beside it as when it was gone; 1.1x allowed"
+
+
+def test_a_gain_that_may_all_be_disturbance_is_none(exam: Exam) -> None:
+    """9 % gained, and the baseline 9 % slower beside it: within what is allowed, and all that there is."""
+    small = replace(measured(Decision.FASTER, 1.09, 1.09), ratio=Ratio(1.09, 1.085, 1.095))
+    found = looked_at(exam, Baseline(1.09, 1.0), small)
+    assert found.measured is not None and found.measured.decision is Decision.INCONCLUSIVE
+    assert found.measured.confirmed is False, "an analysis would credit what is confirmed"
+    assert found.flags[0].evidence.endswith("1.1x allowed, and less than it seems to gain")
+    found = looked_at(exam, Baseline(1.01, 1.0), replace(small, baseline=measured(Decision.FASTER, 1.01).baseline))
+    assert found.measured is not None and found.measured.decision is Decision.FASTER and not found.flags
 
 
 def test_who_disturbs_less_than_half_of_the_rounds_is_found(exam: Exam) -> None:

@@ -12,7 +12,15 @@ from torch import Tensor
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Status
-from kernelyard.judge.checking import UNORDERED, check, check_order, check_pair, check_stresses, settle_weights
+from kernelyard.judge.checking import (
+    LATE_CALLS,
+    UNORDERED,
+    check,
+    check_order,
+    check_pair,
+    check_stresses,
+    settle_weights,
+)
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
@@ -74,13 +82,19 @@ def test_an_honest_solution_is_asked_everything_that_is_fair() -> None:
 
 
 class OnAStream(Here):
-    """A solution whose stream, asked in the middle of other work, sees or shows what stood there before."""
+    """Asked in the middle of other work; `joined` or not, a solution is right on its own."""
+
+    def __init__(self, call: Callable[..., Any], *, joined: bool) -> None:
+        super().__init__(call)
+        self.joined, self.late_calls = joined, 0
 
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
         assert calls == 1
 
     def run(self, sets: Sequence[Sequence[Any]], *, late: bool = False, keep: Sequence[int] = ()) -> Any:
-        super().run([[torch.zeros_like(*arguments)] for arguments in sets] if late else sets)
+        self.late_calls += late
+        unwritten = late and not self.joined
+        super().run([[torch.zeros_like(*arguments)] for arguments in sets] if unwritten else sets)
         fetched = [self.fetch(index, ()) for index in keep]
         kept = tuple(
             Kept(i, one.outputs, one.tensors[0].reshape(-1).view(torch.uint8), True)  # type: ignore[index]
@@ -92,12 +106,20 @@ class OnAStream(Here):
 def test_a_stream_of_its_own_that_nobody_joins() -> None:
     exam = Exam(SOFTMAX, torch.float32, CPU, Tolerance())
     first = exam.first_question()
-    unjoined: Any = OnAStream(lambda x: x.softmax(-1))
+    unjoined: Any = OnAStream(lambda x: x.softmax(-1), joined=False)
     check(exam, unjoined, first, Findings())
     with pytest.raises(End) as raised:
-        check_order(exam, unjoined, Plan(), Findings(), first.bytes)
+        check_order(exam, unjoined)
     assert raised.value.status is Status.INCORRECT_VALUE
     assert raised.value.message.startswith(UNORDERED) and "elements differ" in raised.value.message
+
+
+def test_a_stream_of_its_own_that_is_joined_passes() -> None:
+    exam = Exam(SOFTMAX, torch.float32, CPU, Tolerance())
+    exam.first_question()
+    joined: Any = OnAStream(lambda x: x.softmax(-1), joined=True)
+    check_order(exam, joined)
+    assert joined.late_calls == LATE_CALLS
 
 
 def test_a_stress_that_fails_is_named() -> None:

@@ -28,12 +28,14 @@ class Model(torch.nn.Module):
         return self.call(self.linear, *arguments)
 
 
-def examined(call: Callable[..., Any], *shapes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> Exam:
+def examined(
+    call: Callable[..., Any], *shapes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, scale: float = 1.0
+) -> Exam:
     monkeypatch.setattr(examining, "PART_BYTES", 1024)
     problem = Problem(
         Source(Path("made.py"), ""),
         model_class=lambda: Model(call),
-        get_inputs=lambda: [torch.randn(shape) for shape in shapes],
+        get_inputs=lambda: [scale * torch.randn(shape) for shape in shapes],
         get_init_inputs=list,
     )
     exam = Exam(problem, torch.float32, CPU, Tolerance())
@@ -93,3 +95,13 @@ def test_another_number_of_rows_is_computed_as_a_whole(monkeypatch: pytest.Monke
     STEPS.clear()
     (answer,) = exam.exact_answer([torch.randn(60, 8)])
     assert STEPS == [60] and answer.shape == (60, 8)
+
+
+def test_rows_that_need_each_other_later_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divided by the batch's largest element, where that is above one: it is not, in the first question."""
+    exam = examined(lambda _, x: x / x.abs().max().clamp(min=1), (100, 8), monkeypatch=monkeypatch, scale=0.1)
+    assert exam.parted is not None
+    arguments = [torch.randn(100, 8)]
+    question = exam.question(arguments)
+    assert exam.parted is None
+    torch.testing.assert_close(question.reference[0], arguments[0].double() / arguments[0].double().abs().max())

@@ -55,13 +55,13 @@ IN_PLACE = TWO.replace("return x[:, 0] > 0, 2 * x", "return x[:, 0] > 0, x.mul_(
 KEPT = (2,)
 
 
-def ran(source: str, device: torch.device, sets: list[torch.Tensor]) -> Ran:
+def ran(source: str, device: torch.device, sets: list[torch.Tensor], **how: bool) -> Ran:
     post = Post(choose(None, str(device)), Limits(), str(device))
     with Session(Worker.start(post), device, Deadlines()) as session:
         session.await_start()
         session.load("solution.py", source, "ModelNew", [], 1, torch.float32, {})
         session.lend(answers(sets[0]), len(sets))
-        one = session.run([[x] for x in sets], bare=True, keep=KEPT)
+        one = session.run([[x] for x in sets], keep=KEPT, **(how or {"bare": True}))
         session.forget()
         return one
 
@@ -124,3 +124,46 @@ def test_what_a_call_writes_to_its_input_stays_in_its_worker(device: torch.devic
     _, doubled = kept.fetched(answers(sets[kept.index])).tensors or ()
     assert torch.equal(doubled, 2 * before[kept.index])
     assert all(torch.equal(x, y) for x, y in zip(sets, before, strict=True))
+
+
+def test_a_late_call_answers_as_any_other(device: torch.device, sets: list[torch.Tensor]) -> None:
+    late = ran(TWO, device, sets, late=True)
+    (kept,) = late.kept
+    expected = answers(sets[kept.index])
+    got = kept.fetched(expected).tensors
+    assert got is not None and all(map(torch.equal, got, expected)) and len(late.samples) == len(sets)
+
+
+SIDE_STREAM = """
+import torch
+import torch.nn as nn
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        if not hasattr(self, "stream"):
+            self.stream = torch.cuda.Stream()
+        y = torch.empty_like(x)
+        WAIT
+        with torch.cuda.stream(self.stream):
+            torch.mul(x, 2, out=y)
+        JOIN
+        return x[:, 0] > 0, y
+"""
+WAIT, JOIN = (
+    "self.stream.wait_stream(torch.cuda.current_stream())",
+    "torch.cuda.current_stream().wait_stream(self.stream)",
+)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("wait", "join", "right"), [(WAIT, JOIN, True), ("", JOIN, False), (WAIT, "", False), ("", "", False)]
+)
+def test_a_late_call_shows_a_stream_that_is_not_joined(
+    device: torch.device, sets: list[torch.Tensor], wait: str, join: str, right: bool
+) -> None:
+    late = ran(SIDE_STREAM.replace("WAIT", wait).replace("JOIN", join), device, sets, late=True)
+    (kept,) = late.kept
+    expected = answers(sets[kept.index])
+    got = kept.fetched(expected).tensors
+    assert got is not None and torch.equal(got[1], expected[1]) is right

@@ -17,7 +17,9 @@ from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError
 from kernelyard.core.policy import Policy
 from kernelyard.core.verdict import Decision, Status
+from kernelyard.judge.decision import confirms
 from kernelyard.judge.lint import kernels_of
+from kernelyard.judge.statistics import signed_rank
 from kernelyard.report import markers
 from kernelyard.sandbox.launch import choose
 from kernelyard.trials.canary import TRACE, VARIABLE, Canary
@@ -25,7 +27,7 @@ from kernelyard.trials.run import run
 from kernelyard.trials.sample import Kind, Sample, control_of, read_sample, read_samples
 from kernelyard.trials.soak import drawn
 from kernelyard.trials.table import markdown, successes
-from kernelyard.trials.trial import Court, Outcome, fooled
+from kernelyard.trials.trial import PLAN, Court, Outcome, fooled
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "tests/exploits"
@@ -243,3 +245,8 @@ def test_what_is_said_of_outcomes() -> None:
     text = markdown(outcomes, describe(resolve_device("cpu")), "native")
     assert "| replay | 3 | 2 | 1 | 1 |" in text and "| honest | 1 | 0 | 1 | 0 |" in text
     assert "`a\\|cheat`" in text and "| w | passed, inconclusive |" in text
+
+
+def test_a_cheat_can_succeed_where_it_may() -> None:
+    """Rounds enough that the judge's own clock could confirm a gain: else nothing is ever `faster` here."""
+    assert confirms(signed_rank([1.0] * PLAN.most_rounds))

@@ -82,14 +82,14 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
     found.stresses += [StressRecord(name=name, outcome="passed") for name in dict.fromkeys((changed, TWO_ALIVE))]
 
 
-def check_order(exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int) -> None:
+def check_order(exam: Exam, candidate: Session) -> None:
     """Calls on a device in the middle of other work, as in a model.
 
     Inputs are still being written, and answers are read at once. A stream of the solution's own that does not wait for
     the current one finds what stood there before, and what nobody waits for is not yet written. By the clock alone, a
-    softmax hidden so was 2.8x the baseline's speed on an H200.
+    softmax hidden so was 2.8x the baseline's speed on an H200; what is hidden of a large problem the clocks show.
     """
-    for _ in range(LATE_CALLS if question_bytes <= plan.round_bytes else 1):
+    for _ in range(LATE_CALLS):
         question = exam.question()
         make_room(exam.device)
         candidate.lend(question.honest, 1)

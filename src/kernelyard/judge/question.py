@@ -48,6 +48,7 @@ def tensors_of(arguments: list[Any]) -> list[Tensor]:
 
 
 def same_bits(left: Tensor, right: Tensor) -> bool:
-    """Equal bit for bit: a NaN is itself, and -0.0 is not 0.0."""
+    """Equal bit for bit, wherever they lie: a NaN is itself, and -0.0 is not 0.0."""
+    right = right.to(left.device)
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(left.itemsize, torch.uint8)
     return torch.equal(left.contiguous().view(-1).view(bits), right.contiguous().view(-1).view(bits))

@@ -13,11 +13,12 @@ from kernelyard.core.verdict import Decision, Flag, Status, Timing
 from kernelyard.judge.checking import untouched
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
-from kernelyard.judge.exam import Exam
+from kernelyard.judge.exam import PART_BYTES, Exam
 from kernelyard.judge.findings import End, Findings, Measurement, accept, blameless
 from kernelyard.judge.outside import Least, doubt
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.turns import one_of, run_sets, take_turn, unseen
+from kernelyard.judge.question import tensors_of
+from kernelyard.judge.turns import run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.session import Kept, Session
 
@@ -91,7 +92,7 @@ def _rounds(
         for pair in (("baseline", "solution"), ("control", "again")):
             sets = [exam.arguments() for _ in range(calls)]
             for name in random.sample(pair, 2):
-                chosen = range if tried == whole else one_of
+                chosen = range if tried == whole else some_of
                 if name in ("solution", "again"):
                     with baseline.still(Status.INFRA_ERROR):
                         sides[name] = take_turn(candidate, sets, exam, chosen, look, bare_calls=bare_calls)
@@ -124,8 +125,10 @@ def _look(exam: Exam, session: Session, found: Findings, kept: Kept, arguments: 
     # An answer larger than the first one had no room.
     answer = kept.fetched(honest.answers) if kept.holds(honest.answers) else None
     answer = answer or session.fetch(kept.index, honest.answers)
-    # Float64 has nothing to say of what is the honest answer itself; for 13 GB it takes ten times as long.
-    if exam.contract(honest, answer) or not exam.is_honest(honest, answer):
+    # Float64 has nothing to say of what is the honest answer itself, and for 13 GB it takes ten times as long. What is
+    # small is looked at alike for both sides.
+    small = sum(tensor.nbytes for tensor in (*tensors_of(arguments), *honest.answers)) <= PART_BYTES
+    if small or exam.contract(honest, answer) or not exam.is_honest(honest, answer):
         accept(exam.mark(exam.question(arguments, honest), answer), found)
     untouched(exam, session, kept.index, arguments)
     found.timed_outputs_checked += 1

@@ -84,6 +84,8 @@ def gist(message: str) -> str:
 
 
 def _decided(verdict: Verdict) -> str:
+    if any(flag.name == "disturbed_baseline" for flag in verdict.flags):
+        return "inconclusive, for the baseline was slower beside the solution than without it"
     if verdict.decision is Decision.INCONCLUSIVE and verdict.confirmed is False and (verdict.speedup_low or 0) > 1:
         return "inconclusive, for the judge's own clock does not show a gain"
     return verdict.decision.value if verdict.decision else "-"

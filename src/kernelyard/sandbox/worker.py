@@ -25,6 +25,7 @@ from kernelyard.core.cold_cache import ColdCache
 from kernelyard.core.errors import first_line
 from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.launches import Unseen, launches
+from kernelyard.core.problem import each_tensor
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared
 from kernelyard.sandbox.frames import Channel, Closed
@@ -126,6 +127,9 @@ class Candidate:
         self._take(request, shared)
         sample = self._event_sample if self.device.type == "cuda" and not request["bare"] else self._host_sample
         if request["late"]:
+            if self.device.type != "cpu":
+                cold.occupy()
+            self.staged = [each_tensor(arguments, torch.clone) for arguments in self.staged]
             sample, cold = self._late_sample, None
         samples = []
         with torch.no_grad():
@@ -136,21 +140,14 @@ class Candidate:
         return {"samples": samples, "delivered": self._delivered()}
 
     def _take(self, request: dict[str, Any], shared: Shared) -> None:
-        """Tensors at addresses of their own for every call; `late` ones are written when the device comes to it."""
-        late = request.get("late", False)
+        """Tensors at addresses of their own for every call."""
         self.returned.clear()
         # Before the next: two sets of inputs need not fit the device.
         self.staged = []
-        if late and self.cold is not None and self.device.type != "cpu":
-            # A millisecond of work, which the host's call of the model does not take.
-            for _ in range(2):
-                self.cold.flush()
         self.staged = [
             unflatten(arguments, [shared.take(TensorSpec.model_validate(spec), self.device) for spec in specs])
             for arguments, specs in zip(request["arguments"], request["tensors"], strict=True)
         ]
-        if late:
-            return
         self._synchronize()
         # Of what was copied, the device need not hold both while the model is called.
         shared.let_go()

@@ -26,10 +26,10 @@ HONEST_LIMITS = Limits(memory_bytes=6 * GIB)
 # `check` is what a sample that never answers costs; `load` is long for the honest ones that compile.
 HOSTILE_DEADLINES = Deadlines(load=20, check=15, time=60)
 HONEST_DEADLINES = Deadlines(load=180, check=120, time=120)
-# Seven rounds leave six ratios: five at least are needed for a gain to be confirmed, so that a cheat can succeed; in
+# Nine rounds leave eight ratios: seven at least are needed for a gain to be confirmed, so that a cheat can succeed; in
 # four calls a round one call can do the work of the others.
-PLAN = Plan(rounds=7, most_rounds=6, calls=4, seconds=20, outside_repeats=5)
-# With six ratios the interval is wide; beyond this a difference is no noise.
+PLAN = Plan(rounds=9, most_rounds=8, calls=4, seconds=20, outside_repeats=5)
+# With eight ratios the interval is wide; beyond this a difference is no noise.
 NOISE = 0.25
 
 
