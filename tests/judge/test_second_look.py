@@ -1,0 +1,61 @@
+"""A gain beyond belief is measured twice, and has to be one both times."""
+
+import pytest
+
+from kernelyard.core.verdict import Decision, Status, Timing
+from kernelyard.judge.evaluate import _Attempt, _looked_at
+from kernelyard.judge.findings import Findings, Measurement
+from kernelyard.judge.statistics import Ratio
+
+
+def attempt(speedup: float, decision: Decision, status: Status = Status.PASSED) -> _Attempt:
+    timing = Timing(samples_ms=(1.0,), timer="host", cache="cold")
+    measured = Measurement(
+        baseline=timing,
+        time=timing,
+        ratio=Ratio(speedup, 0.9 * speedup, 1.1 * speedup),
+        noise=0.01,
+        rounds=8,
+        confirmed=decision is Decision.FASTER,
+        decision=decision,
+        host_baseline=timing,
+        host_time=timing,
+    )
+    passed = status is Status.PASSED
+    return _Attempt(status, "" if passed else "why", None, Findings(measured=measured if passed else None))
+
+
+def looked_at(*attempts: _Attempt) -> tuple[_Attempt, int]:
+    left = list(attempts)
+    made = _looked_at(lambda: left.pop(0), 10.0)
+    return made, len(attempts) - len(left)
+
+
+def test_a_gain_within_belief_is_looked_at_once() -> None:
+    made, looks = looked_at(attempt(9.0, Decision.FASTER), attempt(1.0, Decision.TIE))
+    assert looks == 1 and made.gain == 9.0 and not made.found.flags
+
+
+def test_the_smaller_of_two_large_gains_counts() -> None:
+    made, looks = looked_at(attempt(13.0, Decision.FASTER), attempt(12.0, Decision.FASTER))
+    assert looks == 2 and made.gain == 12.0
+    assert made.found.measured is not None and made.found.measured.decision is Decision.FASTER
+    assert [flag.name for flag in made.found.flags] == ["large_gain"]
+
+
+@pytest.mark.parametrize(
+    "decisions", [(Decision.FASTER, Decision.INCONCLUSIVE), (Decision.INCONCLUSIVE, Decision.FASTER)]
+)
+@pytest.mark.parametrize("speedups", [(13.0, 12.0), (12.0, 13.0)])
+def test_a_large_gain_that_was_confirmed_once_is_not_known(
+    decisions: tuple[Decision, Decision], speedups: tuple[float, float]
+) -> None:
+    """One lie in 20 is confirmed by chance: on a loaded CPU a tenth of the time, claimed, was `faster` so."""
+    made, _ = looked_at(*map(attempt, speedups, decisions))
+    assert made.found.measured is not None
+    assert made.found.measured.decision is Decision.INCONCLUSIVE and made.found.measured.confirmed is False
+
+
+def test_who_is_refused_at_the_second_look_is_refused() -> None:
+    made, _ = looked_at(attempt(13.0, Decision.FASTER), attempt(0.0, Decision.TIE, Status.REJECTED))
+    assert made.status is Status.REJECTED and made.message == "after a first look at 13x: why"
