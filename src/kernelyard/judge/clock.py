@@ -21,7 +21,7 @@ from functools import cached_property
 import torch
 
 from kernelyard.core.verdict import Flag, Timing
-from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank
+from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank, upper_quartile
 from kernelyard.judge.timing import timer_of
 from kernelyard.sandbox.session import Ran
 
@@ -115,8 +115,10 @@ class _Usual:
     unevenness: float
     outside: float
     host: float
-    """What its dearest turn took beyond `event` by each outer clock: on a loaded machine the protocol's cost doubles
-    from one round to the next."""
+    """What its dearer turns took beyond `event` by each outer clock: on a loaded machine the protocol's cost doubles
+    from one round to the next. Of four turns one is dearer still: an honest solution loses as many rounds by it, and
+    two in three must be lost to be refused. The dearest of all, with two judges on two cores, excused whoever claimed a
+    tenth of the time."""
 
 
 class Clock:
@@ -192,8 +194,8 @@ class Clock:
         return _Usual(
             event=median([side.event for side in sides]),
             unevenness=median([one.honest.unevenness for one in self.rounds]),
-            outside=max(0.0, *(side.outside - side.event for side in sides)),
-            host=max(0.0, *(side.host - side.event for side in sides)),
+            outside=upper_quartile([side.outside - side.event for side in sides]),
+            host=upper_quartile([side.host - side.event for side in sides]),
         )
 
     def _excess(self, one: Round, usual: _Usual) -> list[tuple[str, float, float]]:

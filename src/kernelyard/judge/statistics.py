@@ -27,6 +27,11 @@ def median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
+def upper_quartile(values: Sequence[float]) -> float:
+    """What a quarter of the values lie above; at least 0."""
+    return max(0.0, sorted(values)[3 * (len(values) - 1) // 4])
+
+
 def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], *, trimmed: float = 0.0) -> Ratio:
     """Geometric mean over pairs of numerator / denominator; the interval is Student's t on the logarithms.
 
