@@ -15,6 +15,7 @@ from kernelyard.judge.findings import End, Findings, accept, make_room
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import Question, same_bits, tensors_of
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, WEIGHTS, Unfair, one_changed, stressed
+from kernelyard.judge.turns import handed_over
 from kernelyard.sandbox.session import Fetched, Session
 
 TWO_ALIVE = "two_alive"
@@ -94,8 +95,7 @@ def check_order(exam: Exam, candidate: Session) -> None:
         make_room(exam.device)
         candidate.lend(question.honest, 1)
         (kept,) = candidate.run([question.arguments], late=True, keep=[0]).kept
-        answer = kept.fetched(question.honest) if kept.holds(question.honest) else None
-        mark = exam.mark(question, answer or candidate.fetch(0, question.honest))
+        mark = exam.mark(question, handed_over(candidate, kept, question.honest))
         if mark.status is not Status.PASSED:
             raise End(mark.status, f"{UNORDERED}: {mark.report or mark.message}")
         del question

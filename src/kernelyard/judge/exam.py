@@ -107,8 +107,9 @@ class Exam:
         self._must_repeat(question)
         rows = rows_of(question.arguments, question.honest)
         if rows and question.bytes > PART_BYTES:
-            step = max(1, rows * PART_BYTES // question.bytes)
-            self.parted = (rows, step) if self._may_be_parted(question, rows, step) else None
+            self.parted = (rows, max(1, rows * PART_BYTES // question.bytes))
+            if not self._parts_agree(question):
+                self.parted = None
         return question
 
     def _must_repeat(self, question: Question) -> None:
@@ -217,18 +218,18 @@ class Exam:
                 answer[where] = piece
         return answers
 
-    def _may_be_parted(self, question: Question, rows: int, step: int) -> bool:
+    def _parts_agree(self, question: Question) -> bool:
         """Whether the float64 answers to parts of this question are the parts of its answer."""
         scales = [largest(reference) for reference in question.reference]
         with torch.no_grad(), _float64_by_default():
-            for start, stop in spans(rows, step):
+            for where, inputs in self.pieces(question.arguments):
                 try:
-                    pieces = self._exact(part(question.arguments, rows, start, stop), self.device)
+                    pieces = self._exact(inputs, self.device)
                 except Exception:
                     # A model that knows its batch size, or has no room.
                     return False
                 held = zip(pieces, question.reference, scales, strict=True)
-                if not all(close(piece, reference[start:stop], scale) for piece, reference, scale in held):
+                if not all(close(piece, reference[where], scale) for piece, reference, scale in held):
                     return False
         return True
 
@@ -263,9 +264,10 @@ class Exam:
         return None
 
     def is_honest(self, honest: Honest, fetched: Fetched) -> bool:
-        """Whether outputs that keep the contract are the honest answer, bit for bit: then they are right."""
-        may_be_anything = any(map(self.problem.may_be_nonfinite, honest.names))
-        return not may_be_anything and all(map(same_bits, fetched.tensors or (), honest.answers))
+        """Whether the outputs keep the contract and are the honest answer, bit for bit: then they are right."""
+        if self.contract(honest, fetched) or any(map(self.problem.may_be_nonfinite, honest.names)):
+            return False
+        return all(map(same_bits, fetched.tensors or (), honest.answers))
 
     def mark_values(self, question: Question, tensors: Sequence[Tensor]) -> Mark:
         """Hold tensors that keep the contract against what is expected of them."""

@@ -22,7 +22,7 @@ from kernelyard.core.cold_cache import ColdCache
 from kernelyard.judge.clock import Side
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import make_room
-from kernelyard.sandbox.session import Kept, Ran, Session
+from kernelyard.sandbox.session import Fetched, Kept, Ran, Session
 
 Look = Callable[[Kept, list[Any]], None]
 """What is done with an answer that was kept, and the arguments it is the answer to, while the worker has both."""
@@ -72,6 +72,11 @@ def run_sets(
     make_room(session.device)
     session.lend(answer, len(sets))
     return session.run(sets, bare=bare, keep=keep, before=before)
+
+
+def handed_over(session: Session, kept: Kept, like: Sequence[Tensor]) -> Fetched:
+    """The answer that was kept of a call, or fetched: one larger than the room that was lent for it had none."""
+    return (kept.fetched(like) if kept.holds(like) else None) or session.fetch(kept.index, like)
 
 
 def _alone(session: Session, arguments: list[Any], exam: Exam, is_looked_at: bool, look: Look) -> Ran:
