@@ -30,7 +30,7 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
-from kernelyard.sandbox.pool import Post, Worker
+from kernelyard.sandbox.pool import Pool, Post
 from kernelyard.sandbox.session import Deadlines, Session
 from kernelyard.suites.kernelbench import load_problem
 
@@ -112,26 +112,28 @@ def trials(kind: Kind, pairs: int, device: torch.device, folder: Path) -> list[t
     post, deadlines = Post(choose(None, str(device)), Limits(), str(device)), Deadlines()
     plan = Plan(outside_repeats=2)
     found = []
-    for _ in range(pairs):
-        exam = Exam(problem, torch.float32, device, Tolerance())
-        question_bytes = exam.first_question().bytes
-        with (
-            Session(Worker.start(post), device, deadlines) as candidate,
-            Session(Worker.start(post), device, deadlines) as baseline,
-        ):
-            for session, text, name in (
-                (candidate, solution, "ModelNew"),
-                (baseline, problem.source, "Model"),
+    with Pool(post) as pool:
+        for _ in range(pairs):
+            exam = Exam(problem, torch.float32, device, Tolerance())
+            question_bytes = exam.first_question().bytes
+            with (
+                Session(pool.take(), device, deadlines) as candidate,
+                Session(pool.take(), device, deadlines) as baseline,
             ):
-                session.await_start()
-                session.load(text.path.name, text.text, name, [], exam.weight_seed, torch.float32, {})
-                session.phase = Phase.TIME
-            for _ in range(kind.trials):
-                findings = Findings()
-                time_rounds(exam, candidate, baseline, plan, findings, question_bytes, lambda _: None)
-                assert findings.measured is not None
-                found.append((findings.measured.decision, findings.measured.ratio.mean))
-                print(f"{kind.name}: {found[-1][0].value}, speedup {found[-1][1]:.4f}", file=sys.stderr, flush=True)
+                for session, text, name in (
+                    (candidate, solution, "ModelNew"),
+                    (baseline, problem.source, "Model"),
+                ):
+                    session.await_start()
+                    session.load(text.path.name, text.text, name, [], exam.weight_seed, torch.float32, {})
+                    session.phase = Phase.TIME
+                pool.await_warm(deadlines.start)
+                for _ in range(kind.trials):
+                    findings = Findings()
+                    time_rounds(exam, candidate, baseline, plan, findings, question_bytes, lambda _: None)
+                    assert findings.measured is not None
+                    found.append((findings.measured.decision, findings.measured.ratio.mean))
+                    print(f"{kind.name}: {found[-1][0].value}, speedup {found[-1][1]:.4f}", file=sys.stderr, flush=True)
     return found
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def judge(name: str, ward: Ward, device: torch.device) -> Verdict:
 def test_a_sick_device_is_set_aside_and_not_blamed_on_the_next(tmp_path: Path, device: torch.device) -> None:
     looks: list[torch.device] = []
 
-    def sick(where: torch.device) -> str:
+    def sick(where: torch.device, _turn: object) -> str:
         looks.append(where)
         return "only 3 MiB are free, 1024 expected"
 
@@ -56,13 +57,13 @@ def test_a_sick_device_is_set_aside_and_not_blamed_on_the_next(tmp_path: Path, d
 
 
 def test_a_healthy_device_stays(tmp_path: Path, device: torch.device) -> None:
-    ward = Ward(tmp_path, lambda _: None)
+    ward = Ward(tmp_path, lambda *_: None)
     assert judge("kills_itself", ward, device).status is Status.CRASHED
     assert ward.refusal(device) is None and not list(tmp_path.iterdir())
 
 
 def test_a_plain_no_is_no_reason_to_look(tmp_path: Path, device: torch.device) -> None:
-    ward = Ward(tmp_path, lambda _: pytest.fail("looked"))
+    ward = Ward(tmp_path, lambda *_: pytest.fail("looked"))
     assert judge("wrong", ward, device).status is Status.INCORRECT_VALUE
 
 
@@ -80,22 +81,22 @@ def test_what_the_look_finds() -> None:
 
 def test_the_look_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no such device it fails, and says why in one line."""
-    assert probe(torch.device("cpu")) is None
-    reason = probe(torch.device("cuda", 63))
+    assert probe(torch.device("cpu"), nullcontext()) is None
+    reason = probe(torch.device("cuda", 63), nullcontext())
     assert reason is not None and reason.startswith("a small computation failed: ")
     monkeypatch.setattr(health, "_SECONDS", 0.01)
-    assert "did not end" in (probe(torch.device("cuda", 63)) or "")
+    assert "did not end" in (probe(torch.device("cuda", 63), nullcontext()) or "")
 
 
 @pytest.mark.gpu
 def test_a_healthy_gpu_is_found_healthy() -> None:
-    assert probe(torch.device("cuda", 0)) is None
+    assert probe(torch.device("cuda", 0), nullcontext()) is None
 
 
 def test_doctor_takes_a_device_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path))
-    ward = Ward(tmp_path / "quarantine", lambda _: "sick")
-    ward.look(torch.device("cpu"), after="a test")
+    ward = Ward(tmp_path / "quarantine", lambda *_: "sick")
+    ward.look(torch.device("cpu"), "a test", nullcontext())
     assert "sick (after a test)" in json.loads((tmp_path / "quarantine/cpu.json").read_text())["reason"]
     command = [sys.executable, "-m", "kernelyard", "doctor", "--device", "cpu", "--clear-quarantine"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)

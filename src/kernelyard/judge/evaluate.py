@@ -74,8 +74,9 @@ def evaluate(
         if made.abnormal:
             make_room(device)
             # Alone, like an evaluation: another's memory would be taken for what this one left behind.
-            with suppress(NoTurn), turn(device, deadlines.queue, state_folder()):
-                ward.look(device, after=f"{made.status.value} of {solution.path.name}, sha256 {solution.sha256[:16]}")
+            after = f"{made.status.value} of {solution.path.name}, sha256 {solution.sha256[:16]}"
+            with suppress(NoTurn):
+                ward.look(device, after, turn(device, deadlines.queue, state_folder()))
     status, message, phase, found = made.status, made.message, made.phase, made.found
 
     measured = found.measured if status is Status.PASSED else None

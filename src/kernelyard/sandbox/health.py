@@ -3,7 +3,7 @@
 A candidate that hangs the driver or leaves its memory behind must not become the next candidate's verdict, so a GPU
 that fails the look is set aside by a small file, until someone who has seen to it takes the file away.
 
-    python -m kernelyard.sandbox.health DEVICE       the look itself; prints one object of JSON
+    python -m kernelyard.sandbox.health DEVICE       the look itself, after a line on stdin; prints one object of JSON
 """
 
 import functools
@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,19 +27,28 @@ _ELEMENTS = 1 << 20
 _FREE_BYTES = 1 << 30
 
 
-def probe(device: torch.device) -> str | None:
-    """Why `device` is sick, found by a new process; None for a healthy one and for the CPU."""
+def probe(device: torch.device, turn: AbstractContextManager[None]) -> str | None:
+    """Why `device` is sick, found by a new process; None for a healthy one and for the CPU.
+
+    The process looks within `turn`, and imports torch while that is waited for: on a device that others want, too, the
+    import's 3 s were nobody's.
+    """
     if device.type == "cpu":
         return None
     command = [sys.executable, "-m", "kernelyard.sandbox.health", str(device)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
-        seen = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return f"a small computation did not end within {_SECONDS:.0f} s"
-    except ValueError:
-        tail = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return f"a small computation failed: {tail[:200]}"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            with turn:
+                printed, errors = process.communicate("look\n", timeout=_SECONDS)
+            seen = json.loads(printed)
+        except subprocess.TimeoutExpired:
+            return f"a small computation did not end within {_SECONDS:.0f} s"
+        except ValueError:
+            tail = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+            return f"a small computation failed: {tail[:200]}"
+        finally:
+            process.kill()
     return judged(seen["right"], seen["free_bytes"])
 
 
@@ -56,7 +66,7 @@ class Ward:
     """The devices that are set aside, a file each in `folder`, and how one is examined."""
 
     folder: Path
-    examine: Callable[[torch.device], str | None] = probe
+    examine: Callable[[torch.device, AbstractContextManager[None]], str | None] = probe
 
     @classmethod
     def usual(cls) -> "Ward":
@@ -72,9 +82,12 @@ class Ward:
         except (OSError, ValueError, KeyError, TypeError):
             return f"{device} is set aside; {_CLEAR}"
 
-    def look(self, device: torch.device, after: str) -> str | None:
-        """Examine `device` after an abnormal end; a sick one is set aside. The reason, or None for a healthy one."""
-        reason = self.examine(device)
+    def look(self, device: torch.device, after: str, turn: AbstractContextManager[None]) -> str | None:
+        """Examine `device` after an abnormal end, within `turn`; a sick one is set aside.
+
+        The reason, or None for a healthy one. Raises what `turn` raises.
+        """
+        reason = self.examine(device, turn)
         if reason is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             since = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -112,4 +125,5 @@ def _look(device: torch.device) -> dict[str, object]:
 
 
 if __name__ == "__main__":
+    sys.stdin.readline()
     print(json.dumps(_look(torch.device(sys.argv[1]))))

@@ -128,6 +128,8 @@ class Candidate:
         sample = self._event_sample if self.device.type == "cuda" and not request["bare"] else self._host_sample
         if request["late"]:
             if self.device.type != "cpu":
+                # The allocator's room for the copies: to ask the driver for it takes as long as what they stand behind.
+                _ = [each_tensor(arguments, torch.empty_like) for arguments in self.staged]
                 cold.occupy()
             self.staged = [each_tensor(arguments, torch.clone) for arguments in self.staged]
             sample, cold = self._late_sample, None

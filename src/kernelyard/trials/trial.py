@@ -72,8 +72,10 @@ def judge(sample: Sample, court: Court) -> Verdict:
     """The verdict on one sample."""
     honest = sample.kind is Kind.HONEST
     limits = HONEST_LIMITS if honest else HOSTILE_LIMITS
-    # Most of the hostile are found out before there is anything to time, for which a second worker is wanted.
-    with Pool(Post(court.sandbox, limits, str(court.device)), size=2 if honest else 1, replenish=False) as pool:
+    # Most of the hostile are found out before there is anything to time, for which a second worker is wanted. Where it
+    # is not started ahead a GPU waits for it, while its machine has cores to spare.
+    ahead = 2 if honest or court.device.type != "cpu" else 1
+    with Pool(Post(court.sandbox, limits, str(court.device)), size=ahead, replenish=False) as pool:
         return evaluate(
             load_problem(sample.problem),
             sample.source,
