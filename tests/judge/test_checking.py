@@ -26,7 +26,7 @@ from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.stress import NAMES
 from kernelyard.sandbox.session import Fetched, Kept, Ran
-from kernelyard.sandbox.wire import named_leaves
+from kernelyard.sandbox.wire import Manner, named_leaves
 from kernelyard.sandbox.worker import _describe
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -91,7 +91,8 @@ class OnAStream(Here):
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
         assert calls == 1
 
-    def run(self, sets: Sequence[Sequence[Any]], *, late: bool = False, keep: Sequence[int] = ()) -> Any:
+    def run(self, sets: Sequence[Sequence[Any]], *, manner: Manner = Manner.COLD, keep: Sequence[int] = ()) -> Any:
+        late = manner is Manner.LATE
         self.late_calls += late
         unwritten = late and not self.joined
         super().run([[torch.zeros_like(*arguments)] for arguments in sets] if unwritten else sets)

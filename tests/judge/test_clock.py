@@ -8,6 +8,7 @@ import torch
 
 from kernelyard.core.operator import Cost
 from kernelyard.judge.clock import Clock, Round, Side
+from kernelyard.judge.decision import confirms
 from kernelyard.judge.floor import Ceilings, datasheet_gbps, floor
 from kernelyard.judge.statistics import median, paired_ratio
 from kernelyard.sandbox.session import Ran
@@ -130,3 +131,21 @@ def test_one_disturbed_request_of_several_hides_nothing() -> None:
         liar = Side.of([Ran(((6.0, 6.0),), 0.0102)] * 8)
         clock.add(Round(honest, honest, liar, liar))
     assert not clock.counted() and clock.doubt().name == "clock_mismatch"
+
+
+@pytest.mark.parametrize(("gain", "least", "most"), [(0.035, 95, 100), (0.0, 0, 5)])
+def test_a_late_request_hides_no_gain_and_makes_none(gain: float, least: int, most: int) -> None:
+    """Requests are late by 0.1 ms a call on average and never early; 3 % of a call are 0.035 ms."""
+    noise = random.Random(5)
+
+    def turn(milliseconds: float) -> Side:
+        late = milliseconds + noise.expovariate(10)
+        return Side.of([Ran(((1.19, 1.19),), 0.0021)], Ran(((1.19, 1.19),) * 32, 32 * late / 1e3))
+
+    sure = 0
+    for _ in range(100):
+        clock = Clock(CUDA)
+        for _ in range(60):
+            clock.add(Round(turn(1.19), turn(1.19), turn(1.19 - gain), turn(1.19 - gain)))
+        sure += confirms(clock.gain())
+    assert least <= sure <= most

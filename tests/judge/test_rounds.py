@@ -23,7 +23,7 @@ from kernelyard.judge.statistics import signed_rank
 from kernelyard.judge.turns import take_turn
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.session import Fetched, Kept, Ran
-from kernelyard.sandbox.wire import layout
+from kernelyard.sandbox.wire import Manner, layout
 from kernelyard.sandbox.worker import _describe
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -39,6 +39,7 @@ class Here:
     def __init__(self, call: Callable[..., Tensor]) -> None:
         self.call, self.device, self.lender = call, CPU, Lender(CPU)
         self.asked: list[list[list[Any]]] = []
+        self.manners: list[Manner] = []
         self.quiet = False
 
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
@@ -54,10 +55,11 @@ class Here:
         self.quiet = False
 
     def run(
-        self, sets: list[list[Any]], *, bare: bool, keep: Sequence[int], before: Callable[[], None] = lambda: None
+        self, sets: list[list[Any]], *, manner: Manner, keep: Sequence[int], before: Callable[[], None] = lambda: None
     ) -> Ran:
         assert not self.quiet
         self.asked.append(sets)
+        self.manners.append(manner)
         self.staged = [[v.clone() for v in arguments] for arguments in sets]
         before()
         begin = time.perf_counter()
@@ -156,17 +158,22 @@ def test_on_an_accelerator_a_turn_is_a_request_with_flushes_and_a_longer_one_wit
     exam.first_question()
     session: Any = Here(CASES["softmax"][0])
     session.device = torch.device("xpu")
-    looked = []
+    cold: list[int] = []
+    bare: list[int] = []
     sets = [exam.arguments() for _ in range(4)]
-    side = take_turn(session, sets, exam, range, lambda kept, _: looked.append(kept.index), bare_calls=20)
+    side = take_turn(
+        session, sets, exam, range, lambda kept, _: cold.append(kept.index), lambda kept, _: bare.append(kept.index),
+        bare_calls=20,
+    )  # fmt: skip
     assert [len(asked) for asked in session.asked] == [4, 20] and len(side.events) == 4
-    assert looked == [*range(4), *range(20)]
+    assert session.manners == [Manner.COLD, Manner.STREAMED]
+    assert (cold, bare) == ([*range(4)], [*range(20)])
     assert session.asked[1][0][0].tolist() != sets[0][0].tolist()
 
 
 def test_a_request_without_flushes_is_as_long_as_the_judges_clock_needs_and_no_longer() -> None:
     plan = Plan()
-    assert plan.calls_bare(8 << 20, 1.2) == 20, "24 ms"
+    assert plan.calls_bare(8 << 20, 2.0) == 20, "40 ms"
     assert plan.calls_bare(8 << 20, 0.01) == 32
     assert plan.calls_bare(32 << 20, 0.01) == 8, "256 MB"
     assert plan.calls_bare(8 << 20, 100.0) == plan.calls_in_turn(8 << 20) == 4

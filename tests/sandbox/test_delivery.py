@@ -10,6 +10,7 @@ from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Deadlines, Ended, Ran, Session
+from kernelyard.sandbox.wire import Manner
 
 TWO = """
 import torch
@@ -67,10 +68,16 @@ def opened(source: str, device: torch.device) -> Iterator[Session]:
         yield session
 
 
-def ran(source: str, device: torch.device, sets: list[torch.Tensor], keep: Sequence[int] = KEPT, **how: bool) -> Ran:
+def ran(
+    source: str,
+    device: torch.device,
+    sets: list[torch.Tensor],
+    keep: Sequence[int] = KEPT,
+    manner: Manner = Manner.BARE,
+) -> Ran:
     with opened(source, device) as session:
         session.lend(answers(sets[0]), len(sets))
-        one = session.run([[x] for x in sets], keep=keep, **(how or {"bare": True}))
+        one = session.run([[x] for x in sets], keep=keep, manner=manner)
         session.forget()
         return one
 
@@ -135,12 +142,13 @@ def test_what_a_call_writes_to_its_input_stays_in_its_worker(device: torch.devic
     assert all(torch.equal(x, y) for x, y in zip(sets, before, strict=True))
 
 
-def test_a_late_call_answers_as_any_other(device: torch.device, sets: list[torch.Tensor]) -> None:
-    late = ran(TWO, device, sets, late=True)
-    (kept,) = late.kept
+@pytest.mark.parametrize("manner", Manner)
+def test_a_call_answers_alike_in_every_manner(device: torch.device, sets: list[torch.Tensor], manner: Manner) -> None:
+    one = ran(TWO, device, sets, manner=manner)
+    (kept,) = one.kept
     expected = answers(sets[kept.index])
     got = kept.fetched(expected).tensors
-    assert got is not None and all(map(torch.equal, got, expected)) and len(late.samples) == len(sets)
+    assert got is not None and all(map(torch.equal, got, expected)) and len(one.samples) == len(sets)
 
 
 SIDE_STREAM = """
@@ -179,7 +187,18 @@ def test_a_late_call_shows_a_stream_that_is_not_joined(device: torch.device, wai
     with opened(source, device) as session:
         session.run([[torch.randn_like(x)] for _ in range(2)])
         session.lend(answers(x), 1)
-        (kept,) = session.run([[x]], keep=(0,), late=True).kept
+        (kept,) = session.run([[x]], keep=(0,), manner=Manner.LATE).kept
         expected = answers(x)
         got = kept.fetched(expected).tensors
     assert got is not None and torch.equal(got[1], expected[1]) is right
+
+
+@pytest.mark.gpu
+def test_calls_that_follow_each_other_are_not_waited_for_one_by_one(device: torch.device) -> None:
+    """Of calls of a fifth of a millisecond each is launched while another runs; all are done when the clock stops."""
+    sets = [torch.randn(8192, 8192, device=device) for _ in range(4)]
+    with opened(TWO, device) as session:
+        session.run([[x] for x in sets])
+        streamed, bare = (session.run([[x] for x in sets], manner=way) for way in (Manner.STREAMED, Manner.BARE))
+    launched, waited = (min(host for _, host in one.samples) for one in (streamed, bare))
+    assert launched < waited / 2

@@ -17,6 +17,7 @@ from kernelyard.judge.question import Question, same_bits, tensors_of
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, WEIGHTS, Unfair, one_changed, stressed
 from kernelyard.judge.turns import handed_over
 from kernelyard.sandbox.session import Fetched, Session
+from kernelyard.sandbox.wire import Manner
 
 TWO_ALIVE = "two_alive"
 UNORDERED = "called while its inputs were being written, and read at once, as if on a stream that nobody joins"
@@ -94,7 +95,7 @@ def check_order(exam: Exam, candidate: Session) -> None:
         question = exam.question()
         make_room(exam.device)
         candidate.lend(question.honest, 1)
-        (kept,) = candidate.run([question.arguments], late=True, keep=[0]).kept
+        (kept,) = candidate.run([question.arguments], manner=Manner.LATE, keep=[0]).kept
         mark = exam.mark(question, handed_over(candidate, kept, question.honest))
         if mark.status is not Status.PASSED:
             raise End(mark.status, f"{UNORDERED}: {mark.report or mark.message}")

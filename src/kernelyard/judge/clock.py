@@ -69,13 +69,17 @@ class Side:
 
     @classmethod
     def together(cls, first: "Side", second: "Side") -> "Side":
-        """Both turns of one side in one round: means by every clock, so that a disturbed turn is late by all alike."""
+        """Both turns of one side in one round: means by every clock, so that a disturbed turn is late by all alike.
+
+        But of the requests without flushes the shorter one: nothing else is held against it, and noise only adds. Of
+        60 rounds drawn from those of planted gains of 3 % on an H200, it was sure in 53 of 100, the mean in 6.
+        """
         return cls(
             events=first.events + second.events,
             event=(first.event + second.event) / 2,
             host=(first.host + second.host) / 2,
             outside=(first.outside + second.outside) / 2,
-            bare=(first.bare + second.bare) / 2,
+            bare=min(first.bare, second.bare),
         )
 
     @property

@@ -18,6 +18,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Deadlines, Ended, Session
+from kernelyard.sandbox.wire import Manner
 
 _MARK = "========="
 # Every access is checked: 10 to 50 times slower, the start with torch's import included.
@@ -56,7 +57,7 @@ def sanitized(
             given = (exam.init_arguments, exam.weight_seed, exam.dtype, weights)
             session.load(name, text, "ModelNew", *given, train_mode=exam.problem.train_mode)
             session.phase = Phase.CHECK
-            session.run([exam.arguments()], bare=True)
+            session.run([exam.arguments()], manner=Manner.BARE)
         except Ended as error:  # an illegal access ends in an error of the call's, and in the report
             ended = error
         report = session.finish(_SLOWER * deadlines.start)

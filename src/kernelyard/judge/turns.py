@@ -6,7 +6,8 @@ the protocol's that it could leave out.
 
 On an accelerator all calls share a request, and the worker flushes the cache between them: the flush hides the launch.
 What such a request takes can be shortened by leaving the flush out, so a second one without any, on other inputs, tells
-how long the calls take.
+how long the calls take. They follow each other without a pause there: each waited for, 20 calls of 1.19 ms took 2.1
+to 20 ms beyond that on an H200, and 3 % of a call are 0.7 ms of such a request. The rest is handing over.
 """
 
 import functools
@@ -23,6 +24,7 @@ from kernelyard.judge.clock import Side
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import make_room
 from kernelyard.sandbox.session import Fetched, Kept, Ran, Session
+from kernelyard.sandbox.wire import Manner
 
 Look = Callable[[Kept, list[Any]], None]
 """What is done with an answer that was kept, and the arguments it is the answer to, while the worker has both."""
@@ -41,11 +43,18 @@ def unseen(_kept: Kept, _arguments: list[Any]) -> None:
 
 
 def take_turn(
-    session: Session, sets: list[list[Any]], exam: Exam, chosen: Chosen, look: Look, *, bare_calls: int
+    session: Session,
+    sets: list[list[Any]],
+    exam: Exam,
+    chosen: Chosen,
+    look: Look,
+    look_at_bare: Look,
+    *,
+    bare_calls: int,
 ) -> Side:
     """A timed call on each set; `look` at the answers of those that are `chosen`, of which no worker knows.
 
-    On an accelerator, `bare_calls` more make the request without a flush.
+    On an accelerator, `bare_calls` more make the request without a flush; `look_at_bare` is for their answers.
     """
     if session.device.type == "cpu":
         looked_at = chosen(len(sets))
@@ -54,8 +63,8 @@ def take_turn(
     _look_at(cold, sets, look)
     cold = replace(cold, kept=())
     others = [exam.arguments() for _ in range(bare_calls)]
-    bare = run_sets(session, others, exam.answer, chosen(bare_calls), bare=True)
-    _look_at(bare, others, look)
+    bare = run_sets(session, others, exam.answer, chosen(bare_calls), manner=Manner.STREAMED)
+    _look_at(bare, others, look_at_bare)
     return Side.of([cold], bare)
 
 
@@ -65,13 +74,13 @@ def run_sets(
     answer: tuple[Tensor, ...],
     keep: Sequence[int],
     *,
-    bare: bool = False,
+    manner: Manner = Manner.COLD,
     before: Callable[[], None] = lambda: None,
 ) -> Ran:
     """One request with a call on each set, whose answers, like `answer`, are in the judge's hands when it ends."""
     make_room(session.device)
     session.lend(answer, len(sets))
-    return session.run(sets, bare=bare, keep=keep, before=before)
+    return session.run(sets, manner=manner, keep=keep, before=before)
 
 
 def handed_over(session: Session, kept: Kept, like: Sequence[Tensor]) -> Fetched:
@@ -80,7 +89,7 @@ def handed_over(session: Session, kept: Kept, like: Sequence[Tensor]) -> Fetched
 
 
 def _alone(session: Session, arguments: list[Any], exam: Exam, is_looked_at: bool, look: Look) -> Ran:
-    ran = run_sets(session, [arguments], exam.answer, [0], bare=True, before=_cold().flush)
+    ran = run_sets(session, [arguments], exam.answer, [0], manner=Manner.BARE, before=_cold().flush)
     if is_looked_at:
         _look_at(ran, [arguments], look)
     return ran

@@ -21,7 +21,7 @@ from kernelyard.sandbox.device_memory import DeviceBytes, Shared, supported
 from kernelyard.sandbox.frames import Closed, ProtocolError
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.pool import Worker
-from kernelyard.sandbox.wire import POISON, OutputSpec, Reply, SharedBytes, TensorSpec, flatten, layout
+from kernelyard.sandbox.wire import POISON, Manner, OutputSpec, Reply, SharedBytes, TensorSpec, flatten, layout
 
 
 def build_environment(device: torch.device) -> dict[str, str]:
@@ -251,8 +251,7 @@ class Session:
         self,
         sets: Sequence[Sequence[Any]],
         *,
-        bare: bool = False,
-        late: bool = False,
+        manner: Manner = Manner.COLD,
         keep: Sequence[int] = (),
         before: Callable[[], None] = lambda: None,
     ) -> Ran:
@@ -260,9 +259,6 @@ class Session:
 
         The worker gets them with this request and not before: all that it does with them passes on the judge's clock.
         Memory of a device, which the worker may have mapped already, is written when the clock runs.
-        `bare`: without a flush of the cache before each call, so that the calls are all that the request takes.
-        `late`: with inputs that a device is still writing when it is called, and answers that are read at once; its
-        times mean nothing.
         `keep`: calls whose outputs, written to memory that `lend` lent, are the judge's when its clock stops.
         `before` is called when the inputs lie ready, before the clock starts.
         """
@@ -275,7 +271,7 @@ class Session:
             begin = time.perf_counter()
             if shared.where == "device":
                 write()
-            reply = self._ask("run", shared, arguments=trees, tensors=specs, bare=bare, late=late)
+            reply = self._ask("run", shared, arguments=trees, tensors=specs, manner=manner.value)
             if self._lent is not None:
                 # Within the clock: what a worker still does while it is read is timed as well.
                 for index, room in zip(keep, rooms, strict=True):

@@ -12,6 +12,7 @@ import mmap
 import os
 import warnings
 from collections.abc import Sequence
+from enum import Enum
 from typing import Annotated, Any, Literal
 
 import torch
@@ -39,6 +40,21 @@ WIRE_DTYPES: dict[str, torch.dtype] = {
         torch.complex64, torch.complex128,
     )
 }  # fmt: skip
+
+
+class Manner(str, Enum):
+    """How the calls of a request follow each other."""
+
+    COLD = "cold"
+    """Each after a flush of the cache, timed by the device's events where it has them, and waited for."""
+    BARE = "bare"
+    """Each waited for, and nothing else."""
+    STREAMED = "streamed"
+    """One behind the other, and only the last is waited for: what launches them is hidden behind the device's work.
+    A call's own time means nothing then."""
+    LATE = "late"
+    """Nothing is waited for: inputs are still being written when the model is called, and what it returns is read at
+    once. A call's own time means nothing here either."""
 
 
 class TensorSpec(BaseModel):

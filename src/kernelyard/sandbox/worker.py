@@ -34,6 +34,7 @@ from kernelyard.sandbox.wire import (
     MAX_KERNEL_NAME,
     MAX_KERNELS,
     Failure,
+    Manner,
     OutputSpec,
     SharedBytes,
     TensorSpec,
@@ -115,30 +116,35 @@ class Candidate:
         return {}
 
     def run(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
-        """Call the model once on every set of arguments, in order; `bare` leaves the flush of the cache out.
+        """Call the model once on every set of arguments, in order, in the request's `Manner`.
 
-        When all is timed, everything returned is written to the memory that was lent for it, if any was. `late`: on a
-        device nothing is waited for. The inputs are still on their way when the model is called, and what it returns
-        is read when it has returned.
+        When all is timed, everything returned is written to the memory that was lent for it, if any was.
         """
         model, cold = self.model, self.cold
         if model is None or cold is None:
             raise RuntimeError("run before load")
         self._take(request, shared)
-        sample = self._event_sample if self.device.type == "cuda" and not request["bare"] else self._host_sample
-        if request["late"]:
+        manner = Manner(request["manner"])
+        if manner is Manner.LATE:
             if self.device.type != "cpu":
                 # The allocator's room for the copies: to ask the driver for it takes as long as what they stand behind.
                 _ = [each_tensor(arguments, torch.empty_like) for arguments in self.staged]
                 cold.occupy()
             self.staged = [each_tensor(arguments, torch.clone) for arguments in self.staged]
-            sample, cold = self._late_sample, None
+        if manner in (Manner.LATE, Manner.STREAMED):
+            sample = self._unawaited_sample
+        elif manner is Manner.COLD and self.device.type == "cuda":
+            sample = self._event_sample
+        else:
+            sample = self._host_sample
         samples = []
         with torch.no_grad():
             for arguments in self.staged:
-                returned, times = sample(model, arguments, None if request["bare"] else cold)
+                returned, times = sample(model, arguments, cold if manner is Manner.COLD else None)
                 self.returned.append(returned)
                 samples.append(times)
+        if manner is Manner.STREAMED:
+            self._synchronize()
         return {"samples": samples, "delivered": self._delivered()}
 
     def _take(self, request: dict[str, Any], shared: Shared) -> None:
@@ -229,7 +235,7 @@ class Candidate:
         host = (time.perf_counter_ns() - begin) / 1e6
         return returned, [host, host]
 
-    def _late_sample(
+    def _unawaited_sample(
         self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache | None
     ) -> tuple[Any, list[float]]:
         begin = time.perf_counter_ns()
