@@ -1,21 +1,23 @@
 """How often the judge decides right: a baseline against itself, and against planted gains and losses of 3 %.
 
-    python benchmarks/judge_trials.py [--device cuda] [--gpus 1] [--pairs 10] [--trials 20] [--planted 10]
+    python benchmarks/judge_trials.py [--device cuda] [--gpus 1] [--pairs 10] [--trials 20] [--planted 10] [--json FILE]
 
 A call is a loop in registers, about 1 ms long on an H100; the slower program takes 3 % more steps to the same answer.
 A pair is two new worker processes; a trial is a full set of rounds in them, with its own decision. Several GPUs share
 the pairs, and a kind of which no trials are asked is left out.
-Prints one line for each kind of trial, and each trial to stderr; exit code 1 where fewer than 95 % decide right.
+Prints one line for each kind of trial, and each trial to stderr; exit code 1 where fewer than 95 % decide right. FILE
+gets a line of JSON for each, with what every round took by every clock: where a decision is wrong, they say why.
 """
 
 import argparse
+import json
 import multiprocessing
 import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -24,8 +26,9 @@ from kernelyard.core.environment import resolve_devices
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Decision, Phase
+from kernelyard.judge.clock import Clock
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import Findings
+from kernelyard.judge.findings import Findings, Measurement
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.sandbox.launch import choose
@@ -105,8 +108,10 @@ def source(folder: Path, name: str, more: float, device: str) -> Path:
     return path
 
 
-def trials(kind: Kind, pairs: int, device: torch.device, folder: Path) -> list[tuple[Decision, float]]:
-    """Decision and speedup of each trial."""
+def trials(
+    kind: Kind, pairs: int, device: torch.device, folder: Path, record: Path | None
+) -> list[tuple[Decision, float]]:
+    """Decision and speedup of each trial, added to `record`."""
     problem: Problem = load_problem(source(folder, "Model", kind.baseline, device.type))
     solution = Source(path := source(folder, "ModelNew", kind.solution, device.type), path.read_text())
     post, deadlines = Post(choose(None, str(device)), Limits(), str(device)), Deadlines()
@@ -130,11 +135,28 @@ def trials(kind: Kind, pairs: int, device: torch.device, folder: Path) -> list[t
                 pool.await_warm(deadlines.start)
                 for _ in range(kind.trials):
                     findings = Findings()
-                    time_rounds(exam, candidate, baseline, plan, findings, question_bytes, lambda _: None)
-                    assert findings.measured is not None
-                    found.append((findings.measured.decision, findings.measured.ratio.mean))
+                    clock = time_rounds(exam, candidate, baseline, plan, findings, question_bytes, lambda _: None)
+                    measured = findings.measured
+                    assert measured is not None
+                    found.append((measured.decision, measured.ratio.mean))
+                    if record is not None:
+                        with record.open("a") as file:
+                            file.write(json.dumps(told(kind, measured, clock)) + "\n")
                     print(f"{kind.name}: {found[-1][0].value}, speedup {found[-1][1]:.4f}", file=sys.stderr, flush=True)
     return found
+
+
+def told(kind: Kind, measured: Measurement, clock: Clock) -> dict[str, object]:
+    """One trial: its decision, and its rounds in ms a call."""
+    return {
+        "kind": kind.name,
+        "decision": measured.decision.value,
+        "ratio": asdict(measured.ratio),
+        "noise": measured.noise,
+        "gain": clock.gain(),
+        "counted": len(clock.counted()),
+        "rounds": [asdict(one) for one in clock.rounds],
+    }
 
 
 def shown(kind: Kind, pairs: int, found: list[tuple[Decision, float]]) -> str:
@@ -155,6 +177,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--trials", type=int, default=20, help="A/A trials a pair")
     parser.add_argument("--planted", type=int, default=10, help="planted trials a pair, of each kind")
+    parser.add_argument("--json", type=Path, help="a file to which every trial is added with its rounds")
     asked = parser.parse_args()
     devices = resolve_devices(asked.device, asked.gpus)
     kinds = (
@@ -170,7 +193,7 @@ def main() -> None:
         seats = [stack.enter_context(ProcessPoolExecutor(1, mp_context=spawn)) for _ in devices]
         for kind in filter(lambda kind: kind.trials, kinds):
             begun = [
-                seat.submit(trials, kind, share, device, folder)
+                seat.submit(trials, kind, share, device, folder, asked.json)
                 for seat, share, device, folder in zip(seats, shares, devices, folders, strict=True)
                 if share
             ]

@@ -78,6 +78,24 @@ def test_a_cheat_that_passes_is_seen(suite: Path) -> None:
     assert text.startswith("before\n") and text.endswith("after\n") and "| `planted` | passed, expected" in text
 
 
+def test_an_interrupted_run_is_finished(suite: Path) -> None:
+    (suite / "planted.py").write_text(CHEAT)
+    where, kept = [str(suite), "--device", "cpu", "--policy", "explore"], suite / "outcomes.json"
+    first = exploits(*where, "--only", "control", "--json", str(kept))
+    assert first.returncode == 0, first.stderr
+    whole = kept.read_text()
+    kept.write_text(whole + whole[:40])
+    finished = exploits(*where, "--json", str(kept), "--resume")
+    assert finished.returncode == 1 and "ok" not in finished.stderr, "the control is not judged again"
+    assert [json.loads(line)["name"] for line in kept.read_text().splitlines()] == ["control", "planted"]
+    assert "honest  1" in finished.stdout and "replay  1" in finished.stdout
+    for arguments in ([], ["--json", str(kept), "--soak", "2"]):
+        wrong = exploits(*where, *arguments, "--resume")
+        assert wrong.returncode == 2 and "--resume: expected --json" in wrong.stderr
+    other = exploits(str(suite), "--device", "cpu", "--json", str(kept), "--resume")
+    assert other.returncode == 2 and "outcomes of" in other.stderr.splitlines()[-1]
+
+
 def test_a_run_without_a_success_exits_0(suite: Path) -> None:
     crash = CHEAT.replace("incorrect_value", "crashed").replace("return torch.softmax(x, dim=-1)", "raise SystemExit")
     (suite / "crash.py").write_text(crash)

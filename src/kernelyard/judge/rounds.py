@@ -35,8 +35,11 @@ def time_rounds(
     found: Findings,
     question_bytes: int,
     on_phase: Callable[[str], None],
-) -> None:
-    """Rounds until the interval is narrow enough or the budget ends; then what the outside clock says."""
+) -> Clock:
+    """Rounds until the interval is narrow enough or the budget ends; then what the outside clock says.
+
+    What was measured stands in `found`; returned are the rounds.
+    """
     calls = plan.calls_of(question_bytes)
     # All requests cross alike: of the outer clock's N and 2N calls, N alone might fit what is kept.
     keeps = 2 * max(1, calls // 2) * question_bytes <= KEPT_BYTES
@@ -63,6 +66,7 @@ def time_rounds(
         least = found.floor.impossible_ms
         evidence = f"{measured.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
         found.flag(Flag(name="under_the_floor", evidence=evidence))
+    return clock
 
 
 def _rounds(
