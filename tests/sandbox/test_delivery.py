@@ -10,7 +10,8 @@ from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Deadlines, Ended, Ran, Session
-from kernelyard.sandbox.wire import Manner
+from kernelyard.sandbox.wire import Manner, layout
+from kernelyard.sandbox.worker import _halves
 
 TWO = """
 import torch
@@ -27,8 +28,8 @@ import sys, time, torch
 candidate = sys.modules["__main__"].Candidate
 write = candidate._delivered
 
-def early(self):
-    descriptions = write(self)
+def early(self, **how):
+    descriptions = write(self, **how)
     self.lent.poison()
     return descriptions
 
@@ -149,6 +150,17 @@ def test_a_call_answers_alike_in_every_manner(device: torch.device, sets: list[t
     expected = answers(sets[kept.index])
     got = kept.fetched(expected).tensors
     assert got is not None and all(map(torch.equal, got, expected)) and len(one.samples) == len(sets)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 5, 2), (4,), (0, 3), (7, 3)])
+def test_the_halves_of_an_output_lie_where_it_lies(shape: tuple[int, ...]) -> None:
+    whole = torch.randn(shape)
+    (spec,), _ = layout([whole], 64)
+    memory = torch.full((whole.numel() + 16,), float("nan"))
+    for part, tensor in _halves(spec, whole):
+        assert part.shape == tensor.shape
+        memory[part.offset // 4 :][: tensor.numel()] = tensor.reshape(-1)
+    assert torch.equal(memory[16:], whole.reshape(-1))
 
 
 SIDE_STREAM = """
