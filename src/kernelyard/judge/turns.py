@@ -6,8 +6,8 @@ the protocol's that it could leave out.
 
 On an accelerator all calls share a request, and the worker flushes the cache between them: the flush hides the launch.
 What such a request takes can be shortened by leaving the flush out, so a second one without any, on other inputs, tells
-how long the calls take. They follow each other without a pause there: each waited for, 20 calls of 1.19 ms took 2.1
-to 20 ms beyond that on an H200, and 3 % of a call are 0.7 ms of such a request. The rest is handing over.
+how long the calls take. They follow each other without a pause there: each waited for, 20 calls of 1.19 ms took 2.9
+to 16 ms beyond that on an H200, and 3 % of a call are 0.7 ms of such a request.
 """
 
 import functools
