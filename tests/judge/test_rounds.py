@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -169,6 +170,24 @@ def test_on_an_accelerator_a_turn_is_a_request_with_flushes_and_a_longer_one_wit
     assert session.manners == [Manner.COLD, Manner.STREAMED]
     assert (cold, bare) == ([*range(4)], [*range(20)])
     assert session.asked[1][0][0].tolist() != sets[0][0].tolist()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_before_a_request_without_flushes_both_sides_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    """On an accelerator; the solution after it, too. In calls of gigabytes the solution alone is."""
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    candidate, baseline = Here(CASES["softmax"][0]), Here(CASES["softmax"][0])
+    candidate.device = baseline.device = torch.device("xpu")
+    looks: Counter[tuple[Any, Manner]] = Counter()
+    monkeypatch.setattr(timing_rounds, "_look", lambda _, side, *__: looks.update([(side, side.manners[-1])]))
+    plan = Plan(rounds=8, most_rounds=8, calls=4, round_bytes=1 if large else 256 << 20)
+    time_rounds(exam, candidate, baseline, plan, Findings(), first.bytes, lambda _: None)  # type: ignore[arg-type]
+    before = looks[candidate, Manner.COLD]
+    assert before and looks[baseline, Manner.COLD] == (0 if large else before)
+    assert looks[candidate, Manner.STREAMED] and not looks[baseline, Manner.STREAMED]
 
 
 def test_a_request_without_flushes_is_as_long_as_the_judges_clock_needs_and_no_longer() -> None:

@@ -88,7 +88,7 @@ def _rounds(
     # 1.19 ms were 0.01 ms a call longer on an H200 than the same code's on the other side. What follows that request
     # is timed by the device. In calls of gigabytes it is nothing, and a look is a second.
     look_alike = unseen if question_bytes > plan.round_bytes else partial(_look, exam, baseline, Findings())
-    look_alike_at_bare = look_alike if exam.device.type == "cpu" else unseen
+    look_alike_at_bare = look_alike if candidate.device.type == "cpu" else unseen
     clock = Clock(candidate.device)
     calls = bare_calls = plan.calls_in_turn(question_bytes)
     needed = plan.rounds - 1
