@@ -1,10 +1,12 @@
 """A device after an abnormal end: looked at, set aside if it is sick, and never blamed on the next candidate."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import torch
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
-from kernelyard.sandbox import health, turn
+from kernelyard.sandbox import health, processes, turn
 from kernelyard.sandbox.health import Ward, judged, probe
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
@@ -86,6 +88,32 @@ def test_the_look_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) 
     assert reason is not None and reason.startswith("a small computation failed: ")
     monkeypatch.setattr(health, "_SECONDS", 0.01)
     assert "did not end" in (probe(torch.device("cuda", 63), nullcontext()) or "")
+
+
+def test_the_look_is_within_its_turn_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is no turn to be had."""
+    seen: list[str] = []
+    started, elsewhere = subprocess.Popen.communicate, torch.device("cuda", 63)
+    monkeypatch.setattr(
+        subprocess.Popen, "communicate", lambda *given, **how: (seen.append("look"), started(*given, **how))[1]
+    )
+
+    @contextmanager
+    def mine() -> Iterator[None]:
+        seen.append("begins")
+        yield
+        seen.append("ends")
+
+    @contextmanager
+    def nobodys() -> Iterator[None]:
+        raise NoTurn("expected the device to be free")
+        yield
+
+    before = processes.descendants(os.getpid())
+    assert "failed" in (probe(elsewhere, mine()) or "") and seen == ["begins", "look", "ends"]
+    with pytest.raises(NoTurn):
+        probe(elsewhere, nobodys())
+    assert seen[-1] == "ends" and set(processes.descendants(os.getpid())) <= set(before)
 
 
 @pytest.mark.gpu
