@@ -71,15 +71,15 @@ class Side:
     def together(cls, first: "Side", second: "Side") -> "Side":
         """Both turns of one side in one round: means by every clock, so that a disturbed turn is late by all alike.
 
-        But of the requests without flushes the shorter one: nothing else is held against it, and noise only adds. Of
-        60 rounds drawn from those of planted gains of 3 % on an H200, it was sure in 53 of 100, the mean in 6.
+        Of the requests without flushes the shorter one alone would be heard more surely where noise only adds, and let
+        work be moved from one turn to the other: a solution of mean 0.99 was 1.13x, confirmed, on a CPU.
         """
         return cls(
             events=first.events + second.events,
             event=(first.event + second.event) / 2,
             host=(first.host + second.host) / 2,
             outside=(first.outside + second.outside) / 2,
-            bare=min(first.bare, second.bare),
+            bare=(first.bare + second.bare) / 2,
         )
 
     @property
