@@ -87,7 +87,7 @@ def _rounds(
     # A look disturbs the request that follows, so both sides are looked at alike: on a CPU the next call, a softmax on
     # two cores by 0.12 to 1.4 ms, on a GPU the request without flushes. With the solution alone looked at, those of its
     # 1.19 ms were 0.01 ms a call longer on an H200 than the same code's on the other side. What follows that request
-    # is timed by the device. In calls of gigabytes it is nothing, and a look is a second.
+    # is timed by the device. Of what exceeds a round's room a look is up to a second.
     look_alike = unseen if question_bytes > plan.round_bytes else partial(_look_alike, exam, baseline)
     look_alike_at_bare = look_alike if candidate.device.type == "cpu" else unseen
     clock = Clock(candidate.device)

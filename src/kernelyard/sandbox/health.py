@@ -40,10 +40,12 @@ def probe(device: torch.device, turn: AbstractContextManager[None]) -> str | Non
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             with turn:
-                printed, errors = process.communicate("look\n", timeout=_SECONDS)
+                try:
+                    printed, errors = process.communicate("look\n", timeout=_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()  # whoever is next has the device alone
+                    return f"a small computation did not end within {_SECONDS:.0f} s"
             seen = json.loads(printed)
-        except subprocess.TimeoutExpired:
-            return f"a small computation did not end within {_SECONDS:.0f} s"
         except ValueError:
             tail = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
             return f"a small computation failed: {tail[:200]}"
@@ -125,5 +127,6 @@ def _look(device: torch.device) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    sys.stdin.readline()
+    if not sys.stdin.readline():
+        sys.exit("whoever asked for the look is gone, and the turn with it")
     print(json.dumps(_look(torch.device(sys.argv[1]))))
