@@ -182,8 +182,8 @@ def main() -> None:
     devices = resolve_devices(asked.device, asked.gpus)
     kinds = (
         Kind("against itself", 0, 0, Decision.TIE, asked.trials),
-        Kind("3 % slower", 0, MORE, Decision.SLOWER, asked.planted),
         Kind("3 % faster", MORE, 0, Decision.FASTER, asked.planted),
+        Kind("3 % slower", 0, MORE, Decision.SLOWER, asked.planted),
     )
     shares = [asked.pairs // len(devices) + (i < asked.pairs % len(devices)) for i in range(len(devices))]
     spawn = multiprocessing.get_context("spawn")

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from kernelyard.sandbox.launch import (
     launch,
 )
 from kernelyard.sandbox.limits import MIB, Limits
-from kernelyard.sandbox.watch import KEPT_BYTES, Watcher
+from kernelyard.sandbox.listener import KEPT_BYTES
+from kernelyard.sandbox.watch import Watch
 from kernelyard.sandbox.witness import _running
 
 LIMITS = Limits(memory_bytes=256 * MIB, processes=64, file_bytes=8 * MIB, output_bytes=MIB)
@@ -245,13 +245,33 @@ def test_forks_are_counted_before_their_memory(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(processes, "memfd_bytes", lambda _: 0)
     monkeypatch.setattr(processes, "usage", lambda pids: processes.Usage(len(pids), 257 * MIB, 0))
     monkeypatch.setattr(processes, "proportional_usage", lambda _: processes.Usage(65, 257 * MIB, 0))
-    killed = threading.Event()
-    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-    watcher = Watcher(keeper=0, streams=(out, err), limits=LIMITS, private=None, ended=killed.is_set, kill=killed.set)
-    watcher.join(SECONDS)
-    os.close(out_end)
-    os.close(err_end)
-    assert watcher.exceeded == "processes"
+    assert Watch(0, LIMITS, None).look() == "processes"
+
+
+def test_a_process_that_runs_takes_nothing_of_the_judge(kind: SandboxKind) -> None:
+    """Who looks at it in the judge's own process stands between a timed request and the interpreter's lock."""
+    with start(kind, "import time; time.sleep(30)"):
+        time.sleep(0.2)
+        before = _switches()
+        time.sleep(0.5)
+        assert all(count - before.get(task, 0) < 3 for task, count in _switches().items() if task != os.getpid())
+
+
+def _switches() -> dict[int, int]:
+    """How often each thread of this process has gone to sleep so far."""
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        lines = (task / "status").read_text().splitlines()
+        found[int(task.name)] = next(int(line.split()[1]) for line in lines if line.startswith("voluntary"))
+    return found
+
+
+def test_a_keeper_that_is_killed_is_an_end_like_any(kind: SandboxKind) -> None:
+    with start(kind, "import time; time.sleep(30)") as process:
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait(SECONDS) == -signal.SIGKILL
+    assert process.exceeded is None
+    assert_next_works(kind)
 
 
 def test_the_disk_cannot_be_filled(kind: SandboxKind, temporary: Path) -> None:

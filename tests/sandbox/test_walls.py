@@ -26,7 +26,7 @@ CONTROLS = {
     "file size",
     "leftovers",
 }
-BY_WATCHER = {"processes", "memory", "output", "daemon"}
+BY_KEEPER = {"processes", "memory", "output", "daemon"}
 
 
 def run(kind: SandboxKind, code: str, *arguments: str, **options: object) -> str:
@@ -42,7 +42,7 @@ def by_layer(kind: SandboxKind) -> dict[str, LayerWitness]:
 
 def test_every_layer_that_is_there_holds(kind: SandboxKind) -> None:
     records = by_layer(kind)
-    assert records.keys() >= CONTROLS | BY_WATCHER
+    assert records.keys() >= CONTROLS | BY_KEEPER
     assert [record for record in records.values() if record.available and not record.holds] == []
     if kind is SandboxKind.BUBBLEWRAP:
         assert all(record.available for record in records.values())
@@ -52,7 +52,7 @@ def test_without_walls_the_same_attempts_succeed() -> None:
     records = by_layer(SandboxKind.NONE)
     assert [layer for layer in CONTROLS if records[layer].holds] == []
     assert not any(records[layer].available for layer in CONTROLS)
-    assert all(records[layer].holds for layer in BY_WATCHER), "these are the watcher's and the keeper's"
+    assert all(records[layer].holds for layer in BY_KEEPER), "these are the keeper's"
 
 
 def test_a_missing_layer_is_reported_and_not_assumed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
 """The keeper: a small trusted parent of every sandboxed command, outside its walls.
 
 The kernel hands orphans to the nearest subreaper, so whatever the command leaves behind - a daemon that forked twice
-and started its own session included - becomes the keeper's child and is found. It ends when the command ends, on
-SIGTERM, or when the judge is gone, and each time kills and reaps every descendant first: once the keeper has exited,
-the tree is gone.
+and started its own session included - becomes the keeper's child and is found. It looks at what they take, and ends
+when that is too much, when the command ends, on SIGTERM, or when the judge is gone. Each time it kills and reaps every
+descendant first: once the keeper has exited, the tree is gone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 from typing import NoReturn
 
 from kernelyard.sandbox import confine, processes
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.watch import LOOK_SECONDS, Exceeded, Watch
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -29,9 +31,10 @@ class Plan:
     """What the keeper is told, as JSON on its command line.
 
     `command`: what to run. `private`: a directory to delete at the end, or None. `inherit`: descriptors for the command
-    alone. `lifeline`: read end of a pipe that the judge holds open. `report`: write end of a pipe that gets one line of
-    text if the command cannot be started, and closes without a word when it runs. `rlimits`: RLIMIT_* by name.
-    `walls`: the native sandbox's, or None.
+    alone. `lifeline`: an end of a socket pair whose other end the judge holds open, and which gets the last words of
+    the keeper's `Watch`. `report`: write end of a pipe that gets one line of text if the command cannot be started, and
+    closes without a word when it runs. `rlimits`: RLIMIT_* by name. `limits`: what the keeper looks for. `walls`: the
+    native sandbox's, or None.
     """
 
     command: list[str]
@@ -40,6 +43,7 @@ class Plan:
     lifeline: int
     report: int
     rlimits: dict[str, int]
+    limits: Limits
     walls: confine.Walls | None
 
     def to_json(self) -> str:
@@ -51,7 +55,8 @@ class Plan:
         """Raises ValueError, KeyError or TypeError on what is no plan."""
         fields = json.loads(text)
         walls = fields.pop("walls")
-        return Plan(**fields, walls=confine.Walls(**walls) if walls else None)
+        limits = Limits(**fields.pop("limits"))
+        return Plan(**fields, limits=limits, walls=confine.Walls(**walls) if walls else None)
 
 
 def main() -> NoReturn:
@@ -70,13 +75,22 @@ def main() -> NoReturn:
         _become(plan, keeper)
     _let_go(plan)
     status: int | None = None
-    while status is None and not stop:
-        ready, _, _ = select.select([plan.lifeline, wake_read], [], [])
+    watch = Watch(keeper, plan.limits, plan.private)
+    exceeded: Exceeded | None = None
+    look_at = 0.0
+    while status is None and not stop and exceeded is None:
+        if time.monotonic() >= look_at:
+            exceeded = watch.look()
+            look_at = time.monotonic() + LOOK_SECONDS
+        ready, _, _ = select.select([plan.lifeline, wake_read], [], [], max(look_at - time.monotonic(), 0))
         if plan.lifeline in ready:
             break
-        os.read(wake_read, 4096)
-        status = _reap(child)
+        if wake_read in ready:
+            os.read(wake_read, 4096)
+            status = _reap(child)
     status = _sweep(child, status)
+    with contextlib.suppress(BrokenPipeError):
+        os.write(plan.lifeline, watch.last_words(exceeded))
     if plan.private is not None:
         remove(plan.private)
     code = os.waitstatus_to_exitcode(status)

@@ -8,6 +8,7 @@ import os
 import platform
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,8 @@ from kernelyard.sandbox import bubblewrap, devices, native, probe, processes, se
 from kernelyard.sandbox.confine import Walls
 from kernelyard.sandbox.keeper import Plan, remove
 from kernelyard.sandbox.limits import Limits
-from kernelyard.sandbox.watch import Exceeded, Watcher
+from kernelyard.sandbox.listener import Listener
+from kernelyard.sandbox.watch import Exceeded
 
 _START_SECONDS = 20.0
 _KILL_SECONDS = 30.0
@@ -102,12 +104,10 @@ class SandboxedProcess:
         self.missing = world.missing
         self._keeper = keeper
         self._lifeline = lifeline
-        self._watcher = Watcher(
-            keeper=keeper.pid,
+        self._listener = Listener(
             streams=(os.dup(keeper.stdout.fileno()), os.dup(keeper.stderr.fileno())),
+            lifeline=lifeline,
             limits=limits,
-            private=world.private,
-            ended=lambda: keeper.poll() is not None,
             kill=lambda: keeper.send_signal(signal.SIGTERM),
         )
         keeper.stdout.close()
@@ -132,7 +132,7 @@ class SandboxedProcess:
 
         An exit code of 128 + n cannot be told from signal n and reads as the signal.
         """
-        code = self._keeper.returncode
+        code = self._keeper.poll()
         if code is None or code <= 128 or code - 128 not in set(signal.Signals):
             return code
         return 128 - code
@@ -140,22 +140,22 @@ class SandboxedProcess:
     @property
     def stdout(self) -> str:
         """What the command wrote so far, cut in the middle beyond 128 KiB; complete once it has ended."""
-        return str(self._watcher.stdout)
+        return str(self._listener.stdout)
 
     @property
     def stderr(self) -> str:
         """As `stdout`."""
-        return str(self._watcher.stderr)
+        return str(self._listener.stderr)
 
     @property
     def exceeded(self) -> Exceeded | None:
-        """The limit for which the tree was killed, if it was."""
-        return self._watcher.exceeded
+        """The limit for which the tree was killed, if it was; known once it has ended."""
+        return self._listener.exceeded
 
     @property
     def peak_memory_bytes(self) -> int:
-        """The largest memory of the tree that the watcher saw; one look every 25 ms."""
-        return self._watcher.peak_memory_bytes
+        """The largest memory of the tree that the keeper saw, in a look every 25 ms; 0 until it has ended."""
+        return self._listener.peak_memory_bytes
 
     def poll(self) -> int | None:
         """`returncode`, without waiting."""
@@ -214,7 +214,7 @@ class SandboxedProcess:
         return f"exit code {code}" if code >= 0 else f"killed by signal {signal.Signals(-code).name}"
 
     def _finish(self) -> None:
-        self._watcher.join(5.0)
+        self._listener.join(5.0)
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
@@ -247,13 +247,13 @@ def launch(
         variables = surroundings.environment(
             private or bubblewrap.PRIVATE, {**granted.environment, **(environment or {})}
         )
-        lifeline_read, lifeline_write = os.pipe()
-        handed_over.callback(os.close, lifeline_read)
-        undo.callback(os.close, lifeline_write)
+        lifeline, keepers = (end.detach() for end in socket.socketpair())
+        handed_over.callback(os.close, keepers)
+        undo.callback(os.close, lifeline)
         report_read, report_write = os.pipe()
         undo.callback(os.close, report_read)
         descriptors = [*inherit, *world.descriptors]
-        plan = Plan(world.command, private, descriptors, lifeline_read, report_write, world.rlimits, world.walls)
+        plan = Plan(world.command, private, descriptors, keepers, report_write, world.rlimits, limits, world.walls)
         try:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _KEEPER, plan.to_json()],
@@ -263,12 +263,12 @@ def launch(
                 env={**os.environ, **variables} if kind is SandboxKind.NONE else variables,
                 cwd=private or "/",
                 start_new_session=True,
-                pass_fds=[*descriptors, lifeline_read, report_write],
+                pass_fds=[*descriptors, keepers, report_write],
             )
         finally:
             os.close(report_write)
         problem = _report(report_read)
-        process = SandboxedProcess(keeper, lifeline_write, limits, world)
+        process = SandboxedProcess(keeper, lifeline, limits, world)
         undo.pop_all()
         os.close(report_read)
         if problem is not None:
@@ -316,7 +316,7 @@ def _world(
 
 
 def _process_limit(user: int, limits: Limits) -> dict[str, int]:
-    """RLIMIT_NPROC counts all tasks of a user on the machine. Root is exempt: there the watcher alone counts."""
+    """RLIMIT_NPROC counts all tasks of a user on the machine. Root is exempt: there the keeper alone counts."""
     return {} if user == 0 else {"RLIMIT_NPROC": processes.tasks_of_user(user) + limits.processes}
 
 

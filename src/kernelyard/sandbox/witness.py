@@ -138,7 +138,7 @@ def _limit(kind: SandboxKind, layer: str, mode: str) -> LayerWitness:
     with _start(kind, mode, {}) as process:
         process.wait(_SECONDS)
     if process.exceeded == layer:
-        return _record(layer, holds=True, available=True, detail=f"killed by the watcher: {layer} exceeded")
+        return _record(layer, holds=True, available=True, detail=f"killed by the keeper: {layer} exceeded")
     holds = layer == "processes" and "Error" in process.stdout
     detail = process.stdout[-200:].strip() or process.describe_exit()
     return _record(layer, holds=holds, available=True, detail=detail)

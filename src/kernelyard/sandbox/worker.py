@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ from kernelyard.sandbox.wire import (
 )
 
 MESSAGE_LIMIT = 2000
+# Of a stream's priorities; torch takes the nearest that the device has.
+HIGHEST = -8
 # Exceptions that mean the kernel did not compile, by class name: they belong to packages that may not be installed.
 COMPILE_ERRORS = {
     "CompilationError",
@@ -125,10 +127,12 @@ class Candidate:
             raise RuntimeError("run before load")
         self._take(request, shared)
         manner = Manner(request["manner"])
+        reading: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if manner is Manner.LATE:
             if self.device.type != "cpu":
                 # The allocator's room for the copies: to ask the driver for it takes as long as what they stand behind.
                 _ = [each_tensor(arguments, torch.empty_like) for arguments in self.staged]
+                reading = _ahead_of_others(torch.cuda.Stream(priority=HIGHEST))
                 cold.occupy()
             self.staged = [each_tensor(arguments, torch.clone) for arguments in self.staged]
         if manner in (Manner.LATE, Manner.STREAMED):
@@ -145,7 +149,8 @@ class Candidate:
                 samples.append(times)
         if manner is Manner.STREAMED:
             self._synchronize()
-        return {"samples": samples, "delivered": self._delivered(last_first=manner is Manner.LATE)}
+        with reading:
+            return {"samples": samples, "delivered": self._delivered(last_first=manner is Manner.LATE)}
 
     def _take(self, request: dict[str, Any], shared: Shared) -> None:
         """Tensors at addresses of their own for every call."""
@@ -246,6 +251,18 @@ class Candidate:
     def _synchronize(self) -> None:
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
+
+
+@contextlib.contextmanager
+def _ahead_of_others(reader: torch.cuda.Stream) -> Iterator[None]:
+    """Behind the current stream and what it has joined, but before all that merely runs at the time.
+
+    A copy whose blocks stand in line behind an unjoined kernel's finds its answer written: on an H200, 32 MB came out
+    right that were read from the back, a few us behind it. Of a stream of higher priority blocks go first.
+    """
+    reader.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(reader):
+        yield
 
 
 def _hand_over(
