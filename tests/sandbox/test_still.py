@@ -2,13 +2,14 @@
 
 import itertools
 import os
+import pickle
 import subprocess
 import time
 
 import pytest
 import torch
 
-from kernelyard.core.verdict import Status
+from kernelyard.core.verdict import Phase, Status
 from kernelyard.sandbox import processes
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import Limits
@@ -55,6 +56,11 @@ for i in range(600):
 """
     + SPINS
 )
+
+
+def test_an_end_crosses_processes() -> None:
+    end = pickle.loads(pickle.dumps(Ended(Status.CRASHED, Phase.TIME, "gone")))
+    assert (end.status, end.phase, end.message, str(end)) == (Status.CRASHED, Phase.TIME, "gone", "gone")
 
 
 @pytest.fixture(params=[SandboxKind.NATIVE, None], ids=["native", "usual"])

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -193,13 +194,15 @@ class SandboxedProcess:
         So whoever must know asks before the end.
         """
         pids = processes.stop(self._keeper.pid)
-        before = processes.cpu_seconds(pids)
+        begin, before = time.monotonic(), processes.cpu_seconds(pids)
 
         def went_on() -> str:
-            seconds = processes.cpu_seconds(pids) - before
+            seconds, passed = processes.cpu_seconds(pids) - before, time.monotonic() - begin
             if set(processes.descendants(self._keeper.pid)) - set(pids):
                 return "it started processes while it was stopped"
-            return f"it ran for {seconds:.3g} s while it was stopped" if seconds > _STILL_SECONDS else ""
+            if seconds > _STILL_SECONDS:
+                return f"it ran for {seconds:.3g} s of {passed:.3g} while it was stopped"
+            return ""
 
         try:
             yield went_on

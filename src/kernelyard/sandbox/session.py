@@ -37,8 +37,12 @@ class Ended(Exception):
     """The session is over; says what that means for the candidate."""
 
     def __init__(self, status: Status, phase: Phase, message: str) -> None:
-        super().__init__(message)
+        # All three, for an exception crosses processes as its class and these.
+        super().__init__(status, phase, message)
         self.status, self.phase, self.message = status, phase, message
+
+    def __str__(self) -> str:
+        return self.message
 
 
 @dataclass(frozen=True)
