@@ -190,6 +190,23 @@ def test_before_a_request_without_flushes_both_sides_are_looked_at(
     assert looks[candidate, Manner.STREAMED] and not looks[baseline, Manner.STREAMED]
 
 
+def test_on_an_accelerator_rounds_end_with_a_late_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who counts calls joins its streams until it is timed: in one round at least an answer that is read at once is
+    looked at, and nobody knows in which."""
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    candidate, baseline = Here(CASES["softmax"][0]), Here(CASES["softmax"][0])
+    late: list[tuple[Any, int]] = []
+    monkeypatch.setattr(timing_rounds, "call_late", lambda _, side: late.append((side, len(side.asked))))
+    arguments: list[Any] = [candidate, baseline, PLAN, Findings(), first.bytes, lambda _: None]
+    time_rounds(exam, *arguments)
+    assert not late, "on a CPU nothing is under way when a call returns"
+    candidate.device = baseline.device = torch.device("xpu")
+    before = len(candidate.asked)
+    time_rounds(exam, *arguments)
+    assert late and all(side is candidate and (asked - before) % 4 == 0 for side, asked in late)
+
+
 def test_a_request_without_flushes_is_as_long_as_the_judges_clock_needs_and_no_longer() -> None:
     plan = Plan()
     assert plan.calls_bare(8 << 20, 2.0) == 20, "40 ms"

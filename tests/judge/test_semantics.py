@@ -144,6 +144,22 @@ def test_a_reference_that_keeps_state_has_no_right_answer(tmp_path: Path) -> Non
     assert "the reference keeps state" in verdict.message
 
 
+def test_a_reference_that_changes_its_inputs_says_so(tmp_path: Path) -> None:
+    """Else who does as it does is refused for it."""
+    changes = {"forward": "return x.relu_() + 1"}
+    verdict = judged(tmp_path, changes, {})
+    assert verdict.status is Status.INVALID_PROBLEM and "expected IN_PLACE = True" in verdict.message
+
+
+def test_a_reference_may_return_a_parameter(tmp_path: Path) -> None:
+    weight = {
+        "construct": "self.weight = nn.Parameter(torch.randn(64))",
+        "forward": "return x + self.weight, self.weight",
+    }
+    verdict = judged(tmp_path, weight, {"forward": "return x + self.weight, self.weight.detach().clone()"})
+    assert right(verdict), verdict.message
+
+
 def test_a_record_from_before_there_were_modes_still_reads(tmp_path: Path) -> None:
     verdict = judged(tmp_path, {"forward": "return x + 1"}, {})
     old = verdict.model_dump(mode="json")

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -90,6 +91,18 @@ def test_the_look_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) 
     assert "did not end" in (probe(torch.device("cuda", 63), nullcontext()) or "")
 
 
+@pytest.mark.parametrize("said", [b"", b"3", b"{}", b"\xff\xfe", b'{"right": true}'])
+def test_a_look_that_says_nothing_of_use_has_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: bytes
+) -> None:
+    (tmp_path / "said").write_bytes(said)
+    talker = tmp_path / "python"
+    talker.write_text(f"#!/bin/sh\ncat '{tmp_path}/said'\n")
+    talker.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(talker))
+    assert (probe(torch.device("cuda", 63), nullcontext()) or "").startswith("a small computation failed: exit code 0")
+
+
 def test_the_look_is_within_its_turn_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there is no turn to be had."""
     seen: list[str] = []
@@ -151,6 +164,32 @@ def test_a_device_is_had_by_one_at_a_time(tmp_path: Path, monkeypatch: pytest.Mo
         assert not got.wait(0.2)
     assert got.wait(20)
     waiting.join()
+
+
+def test_who_came_first_has_the_device_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before those who would share it with whoever has it now; who has gone meanwhile holds up nobody."""
+    monkeypatch.setattr(turn, "identity", lambda _: "GPU-0")
+    gpu = torch.device("cuda", 0)
+    order: list[int] = []
+    line = tmp_path / "GPU-0.line"
+
+    def wait(number: int, *, shared: bool) -> None:
+        with turn.turn(gpu, 20, tmp_path, shared=shared):
+            order.append(number)
+
+    waiting = [threading.Thread(target=wait, args=(number,), kwargs={"shared": number > 3}) for number in range(6)]
+    with turn.turn(gpu, 1, tmp_path, shared=True):
+        (line / f"{0:020d}-1-1").touch()
+        for number, thread in enumerate(waiting):
+            thread.start()
+            while len(list(line.iterdir())) <= number:
+                time.sleep(0.001)
+        time.sleep(0.2)
+        assert order == [], "the first wants it alone"
+    for thread in waiting:
+        thread.join()
+    assert sorted(order) == list(range(6)) and order[:4] == [0, 1, 2, 3]
+    assert list(line.iterdir()) == []
 
 
 def test_proofs_share_a_device_and_keep_clocks_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

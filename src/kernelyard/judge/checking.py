@@ -85,21 +85,25 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
 
 
 def check_order(exam: Exam, candidate: Session) -> None:
-    """Calls on a device in the middle of other work, as in a model.
+    """Calls on a device in the middle of other work. Raises End for an answer that came out of order."""
+    for _ in range(LATE_CALLS):
+        call_late(exam, candidate)
+
+
+def call_late(exam: Exam, candidate: Session) -> None:
+    """One call on a device in the middle of other work, as in a model.
 
     Inputs are still being written, and answers are read at once. A stream of the solution's own that does not wait for
     the current one finds what stood there before, and what nobody waits for is not yet written. By the clock alone, a
     softmax hidden so was 2.8x the baseline's speed on an H200; what is hidden of a large problem the clocks show.
     """
-    for _ in range(LATE_CALLS):
-        question = exam.question()
-        make_room(exam.device)
-        candidate.lend(question.honest, 1)
-        (kept,) = candidate.run([question.arguments], manner=Manner.LATE, keep=[0]).kept
-        mark = exam.mark(question, handed_over(candidate, kept, question.honest))
-        if mark.status is not Status.PASSED:
-            raise End(mark.status, f"{UNORDERED}: {mark.report or mark.message}")
-        del question
+    question = exam.question()
+    make_room(exam.device)
+    candidate.lend(question.honest, 1)
+    (kept,) = candidate.run([question.arguments], manner=Manner.LATE, keep=[0]).kept
+    mark = exam.mark(question, handed_over(candidate, kept, question.honest))
+    if mark.status is not Status.PASSED:
+        raise End(mark.status, f"{UNORDERED}: {mark.report or mark.message}")
 
 
 def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int) -> None:

@@ -19,7 +19,7 @@ from kernelyard.judge.compare import compare, finite
 from kernelyard.judge.contract import misplaced
 from kernelyard.judge.counting import Uncountable, count
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
-from kernelyard.judge.question import Honest, Question, same_bits
+from kernelyard.judge.question import Honest, Question, same_bits, tensors_of
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.sandbox.session import Fetched
 from kernelyard.sandbox.wire import POISON, named_leaves
@@ -114,11 +114,14 @@ class Exam:
 
     def _must_repeat(self, question: Question) -> None:
         """A reference that keeps state between its calls: a solution is called in another order, and more often."""
+        inputs = _copied(question.arguments, self.dtype, self.device)
         try:
             with torch.no_grad():
-                again = named_leaves(self.model(*_copied(question.arguments, self.dtype, self.device)))
+                again = _leaves(self.model(*inputs))
         except Exception as error:
             raise InvalidProblem(f"the reference fails when it is called again: {first_line(error)}") from error
+        if not self.problem.in_place and not all(map(same_bits, tensors_of(inputs), question.pristine())):
+            raise InvalidProblem("the reference changes its inputs; expected IN_PLACE = True of a problem that may")
         if self.mark_values(question, [value for _, value in again]).status is not Status.PASSED:
             raise InvalidProblem("the reference keeps state: called again on the same input, it answers something else")
 
@@ -134,7 +137,7 @@ class Exam:
         try:
             before = _random_state(self.device)
             with torch.no_grad():
-                honest = named_leaves(self.model(*_copied(arguments, self.dtype, self.device)))
+                honest = _leaves(self.model(*_copied(arguments, self.dtype, self.device)))
         except Exception as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
         if not torch.equal(before, _random_state(self.device)):
@@ -205,7 +208,7 @@ class Exam:
                 return answer
 
     def _exact(self, arguments: list[Any], device: torch.device) -> list[Any]:
-        leaves = [value for _, value in named_leaves(self.exact(*_copied(arguments, torch.float64, device)))]
+        leaves = [value for _, value in _leaves(self.exact(*_copied(arguments, torch.float64, device)))]
         # Truth values and integers too: nothing is subtracted from those.
         return [one.double() if isinstance(one, Tensor) and not one.is_complex() else one for one in leaves]
 
@@ -333,6 +336,12 @@ def _float64_by_default() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def _leaves(returned: Any) -> list[tuple[str, Any]]:
+    """What a reference returned; a Parameter as the plain tensor that it holds, which the judge may write to."""
+    leaves = named_leaves(returned)
+    return [(name, value.detach() if isinstance(value, torch.nn.Parameter) else value) for name, value in leaves]
 
 
 def _untouched(answer: Tensor) -> Tensor:

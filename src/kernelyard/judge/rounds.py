@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kernelyard.core.verdict import Decision, Flag, Status, Timing
-from kernelyard.judge.checking import untouched
+from kernelyard.judge.checking import call_late, untouched
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.exam import PART_BYTES, Exam
@@ -24,6 +24,9 @@ from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.session import Kept, Session
 from kernelyard.sandbox.wire import Manner
 
+# Who counts calls joins its streams as long as answers are only checked, and later lets calls run beside each other. So
+# one round in so many ends with a late call, and the one does whose answers are all looked at.
+LATE_IN = 4
 # Of a call's inputs and answers: the judge's, those that cross, and either worker's, which keeps its memory.
 IN_FLIGHT = 4
 
@@ -89,7 +92,8 @@ def _rounds(
     # 1.19 ms were 0.01 ms a call longer on an H200 than the same code's on the other side. What follows that request
     # is timed by the device. Of what exceeds a round's room a look is up to a second.
     look_alike = unseen if question_bytes > plan.round_bytes else partial(_look_alike, exam, baseline)
-    look_alike_at_bare = look_alike if candidate.device.type == "cpu" else unseen
+    on_device = candidate.device.type != "cpu"
+    look_alike_at_bare = unseen if on_device else look_alike
     clock = Clock(candidate.device)
     calls = bare_calls = plan.calls_in_turn(question_bytes)
     needed = plan.rounds - 1
@@ -105,6 +109,8 @@ def _rounds(
                 if name in ("solution", "again"):
                     with baseline.still(Status.INFRA_ERROR):
                         sides[name] = take_turn(candidate, sets, exam, chosen, look, look, bare_calls=bare_calls)
+                        if name == "again" and on_device and (tried == whole or not secrets.randbelow(LATE_IN)):
+                            call_late(exam, candidate)
                 else:
                     with candidate.still(), blameless():
                         sides[name] = take_turn(

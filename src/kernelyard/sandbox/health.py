@@ -37,7 +37,7 @@ def probe(device: torch.device, turn: AbstractContextManager[None]) -> str | Non
         return None
     command = [sys.executable, "-m", "kernelyard.sandbox.health", str(device)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace") as process:
         try:
             with turn:
                 try:
@@ -46,12 +46,13 @@ def probe(device: torch.device, turn: AbstractContextManager[None]) -> str | Non
                     process.kill()  # whoever is next has the device alone
                     return f"a small computation did not end within {_SECONDS:.0f} s"
             seen = json.loads(printed)
-        except ValueError:
+            right, free_bytes = seen["right"], seen["free_bytes"]
+        except (ValueError, TypeError, KeyError):
             tail = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
             return f"a small computation failed: {tail[:200]}"
         finally:
             process.kill()
-    return judged(seen["right"], seen["free_bytes"])
+    return judged(right, free_bytes)
 
 
 def judged(right: bool, free_bytes: int) -> str | None:
