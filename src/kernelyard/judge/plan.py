@@ -28,8 +28,8 @@ class Plan:
     calls: int = 8
     """Calls a round of either side, each on inputs of its own, as far as `round_bytes` reaches."""
     bare_calls: int = 32
-    """Calls at most of a device's request without flushes, by which the judge's own clock confirms a gain. A request of
-    4 calls of 1.2 ms differed from the next by 0.1 to 0.25 ms a call on an H100, where 3 % are 0.035."""
+    """Calls at most of a device's request without flushes, by which the judge's own clock confirms a gain. One of 32
+    calls of 1.2 ms differs from the next by 0.6 ms on an H100 (one standard deviation), where 3 % are 1.1."""
     bare_ms: float = 40.0
     """And no more of them than take so long on the baseline: in shorter ones the request itself is the noise."""
     outside_repeats: int = 5

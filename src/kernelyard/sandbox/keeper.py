@@ -78,17 +78,19 @@ def main() -> NoReturn:
     watch = Watch(keeper, plan.limits, plan.private)
     exceeded: Exceeded | None = None
     look_at = 0.0
-    while status is None and not stop and exceeded is None:
-        if time.monotonic() >= look_at:
-            exceeded = watch.look()
-            look_at = time.monotonic() + LOOK_SECONDS
-        ready, _, _ = select.select([plan.lifeline, wake_read], [], [], max(look_at - time.monotonic(), 0))
-        if plan.lifeline in ready:
-            break
-        if wake_read in ready:
-            os.read(wake_read, 4096)
-            status = _reap(child)
-    status = _sweep(child, status)
+    try:
+        while status is None and not stop and exceeded is None:
+            if time.monotonic() >= look_at:
+                exceeded = watch.look()
+                look_at = time.monotonic() + LOOK_SECONDS
+            ready, _, _ = select.select([plan.lifeline, wake_read], [], [], max(look_at - time.monotonic(), 0))
+            if plan.lifeline in ready:
+                break
+            if wake_read in ready:
+                os.read(wake_read, 4096)
+                status = _reap(child)
+    finally:
+        status = _sweep(child, status)
     with contextlib.suppress(BrokenPipeError):
         os.write(plan.lifeline, watch.last_words(exceeded))
     if plan.private is not None:
