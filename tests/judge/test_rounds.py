@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,9 @@ def test_on_an_accelerator_rounds_end_with_a_late_call(monkeypatch: pytest.Monke
     before = len(candidate.asked)
     time_rounds(exam, *arguments)
     assert late and all(side is candidate and (asked - before) % 4 == 0 for side, asked in late)
+    late.clear()
+    time_rounds(exam, candidate, baseline, replace(PLAN, round_bytes=1), *arguments[3:])  # type: ignore[arg-type]
+    assert not late, "what is hidden of a large problem the clocks show"
 
 
 def test_a_request_without_flushes_is_as_long_as_the_judges_clock_needs_and_no_longer() -> None:

@@ -95,6 +95,7 @@ def _rounds(
     look_alike = unseen if question_bytes > plan.round_bytes else partial(_look_alike, exam, baseline)
     on_device = candidate.device.type != "cpu"
     look_alike_at_bare = unseen if on_device else look_alike
+    may_be_late = on_device and question_bytes <= plan.round_bytes
     clock = Clock(candidate.device)
     calls = bare_calls = plan.calls_in_turn(question_bytes)
     needed = plan.rounds - 1
@@ -110,7 +111,8 @@ def _rounds(
                 if name in ("solution", "again"):
                     with baseline.still(Status.INFRA_ERROR):
                         sides[name] = take_turn(candidate, sets, exam, chosen, look, look, bare_calls=bare_calls)
-                        if name == "again" and on_device and (tried == whole or not secrets.randbelow(LATE_IN)):
+                        late = may_be_late and (tried == whole or not secrets.randbelow(LATE_IN))
+                        if late and name == "again":
                             call_late(exam, candidate)
                 else:
                     with candidate.still(), blameless():

@@ -132,7 +132,7 @@ class Candidate:
             if self.device.type != "cpu":
                 # The allocator's room for the copies: to ask the driver for it takes as long as what they stand behind.
                 _ = [each_tensor(arguments, torch.empty_like) for arguments in self.staged]
-                reading = _ahead_of_others(torch.cuda.Stream(priority=HIGHEST))
+                reading = _ahead_of_others(self.device)
                 cold.occupy()
             self.staged = [each_tensor(arguments, torch.clone) for arguments in self.staged]
         if manner in (Manner.LATE, Manner.STREAMED):
@@ -253,16 +253,22 @@ class Candidate:
             torch.accelerator.synchronize(self.device)
 
 
-@contextlib.contextmanager
-def _ahead_of_others(reader: torch.cuda.Stream) -> Iterator[None]:
-    """Behind the current stream and what it has joined, but before all that merely runs at the time.
+def _ahead_of_others(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """A context behind the current stream and what it has joined then, but before all that merely runs at the time.
 
     A copy whose blocks stand in line behind an unjoined kernel's finds its answer written: on an H200, 32 MB came out
     right that were read from the back, a few us behind it. Of a stream of higher priority blocks go first.
     """
-    reader.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(reader):
-        yield
+    driver = torch.get_device_module(device)
+    reader = driver.Stream(priority=HIGHEST)
+
+    @contextlib.contextmanager
+    def ahead() -> Iterator[None]:
+        reader.wait_stream(driver.current_stream())
+        with driver.stream(reader):
+            yield
+
+    return ahead()
 
 
 def _hand_over(
