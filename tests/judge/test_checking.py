@@ -15,6 +15,7 @@ from kernelyard.core.verdict import Status
 from kernelyard.judge.checking import (
     LATE_CALLS,
     UNORDERED,
+    call_late,
     check,
     check_order,
     check_pair,
@@ -81,21 +82,26 @@ def test_an_honest_solution_is_asked_everything_that_is_fair() -> None:
     assert found.trials == 1, "a stressed question is no trial"
 
 
-class OnAStream(Here):
-    """Asked in the middle of other work; `joined` or not, a solution is right on its own."""
+CALLS = 3
 
-    def __init__(self, call: Callable[..., Any], *, joined: bool) -> None:
+
+class OnAStream(Here):
+    """Asked in the middle of other work, it joins its stream in so many calls; on its own it is right."""
+
+    def __init__(self, call: Callable[..., Any], *, joined: int) -> None:
         super().__init__(call)
         self.joined, self.late_calls = joined, 0
 
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
-        assert calls == 1
+        self.lent = calls
 
     def run(self, sets: Sequence[Sequence[Any]], *, manner: Manner = Manner.COLD, keep: Sequence[int] = ()) -> Any:
         late = manner is Manner.LATE
         self.late_calls += late
-        unwritten = late and not self.joined
-        super().run([[torch.zeros_like(*arguments)] for arguments in sets] if unwritten else sets)
+        assert not late or (self.lent == len(sets) <= CALLS and [*keep] == [self.lent - 1])
+        unwritten = len(sets[self.joined :]) * late
+        written = sets[: len(sets) - unwritten]
+        super().run([*written, *([torch.zeros_like(*one)] for one in sets[len(written) :])])
         fetched = [self.fetch(index, ()) for index in keep]
         kept = tuple(
             Kept(i, one.outputs, one.tensors[0].reshape(-1).view(torch.uint8), True)  # type: ignore[index]
@@ -107,19 +113,30 @@ class OnAStream(Here):
 def test_a_stream_of_its_own_that_nobody_joins() -> None:
     exam = Exam(SOFTMAX, torch.float32, CPU, Tolerance())
     first = exam.first_question()
-    unjoined: Any = OnAStream(lambda x: x.softmax(-1), joined=False)
+    unjoined: Any = OnAStream(lambda x: x.softmax(-1), joined=0)
     check(exam, unjoined, first, Findings())
     with pytest.raises(End) as raised:
-        check_order(exam, unjoined)
+        check_order(exam, unjoined, CALLS)
     assert raised.value.status is Status.INCORRECT_VALUE
     assert raised.value.message.startswith(UNORDERED) and "elements differ" in raised.value.message
+
+
+def test_a_stream_of_its_own_that_is_joined_after_a_pause() -> None:
+    """As before every request there is one: then of several calls the first is right."""
+    exam = Exam(SOFTMAX, torch.float32, CPU, Tolerance())
+    exam.first_question()
+    after_a_pause: Any = OnAStream(lambda x: x.softmax(-1), joined=1)
+    with pytest.raises(End) as raised:
+        for _ in range(40):
+            call_late(exam, after_a_pause, CALLS)
+    assert raised.value.status is Status.INCORRECT_VALUE
 
 
 def test_a_stream_of_its_own_that_is_joined_passes() -> None:
     exam = Exam(SOFTMAX, torch.float32, CPU, Tolerance())
     exam.first_question()
-    joined: Any = OnAStream(lambda x: x.softmax(-1), joined=True)
-    check_order(exam, joined)
+    joined: Any = OnAStream(lambda x: x.softmax(-1), joined=CALLS)
+    check_order(exam, joined, CALLS)
     assert joined.late_calls == LATE_CALLS
 
 

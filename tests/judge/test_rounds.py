@@ -198,7 +198,7 @@ def test_on_an_accelerator_rounds_end_with_a_late_call(monkeypatch: pytest.Monke
     first = exam.first_question()
     candidate, baseline = Here(CASES["softmax"][0]), Here(CASES["softmax"][0])
     late: list[tuple[Any, int]] = []
-    monkeypatch.setattr(timing_rounds, "call_late", lambda _, side: late.append((side, len(side.asked))))
+    monkeypatch.setattr(timing_rounds, "call_late", lambda _, side, __: late.append((side, len(side.asked))))
     arguments: list[Any] = [candidate, baseline, PLAN, Findings(), first.bytes, lambda _: None]
     time_rounds(exam, *arguments)
     assert not late, "on a CPU nothing is under way when a call returns"

@@ -102,6 +102,17 @@ def test_one_call_of_a_run_is_kept_as_it_was_written(device: torch.device, sets:
     assert kept.fetched([expected[1], expected[0]]).tensors is None, "they are not like that"
 
 
+@pytest.mark.parametrize("manner", [Manner.BARE, Manner.LATE])
+def test_a_parameter_is_handed_over_like_any_tensor_and_under_its_name(
+    device: torch.device, sets: list[torch.Tensor], manner: Manner
+) -> None:
+    """A reference's costs the baseline what a solution's tensor costs; that it is none is the judge's to say."""
+    (kept,) = ran(TWO.replace(", 2 * x", ", torch.nn.Parameter(2 * x)"), device, sets, manner=manner).kept
+    assert kept.written and [output.kind for output in kept.outputs] == ["Tensor", "Parameter"]
+    _, doubled = kept.fetched(answers(sets[kept.index])).tensors or ()
+    assert torch.equal(doubled, 2 * sets[kept.index])
+
+
 def test_what_is_written_after_the_answer_is_not_seen(device: torch.device, sets: list[torch.Tensor]) -> None:
     (kept,) = ran(ANSWERS_EARLY, device, sets).kept
     _, doubled = kept.fetched(answers(sets[kept.index])).tensors or ()

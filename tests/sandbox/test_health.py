@@ -1,5 +1,6 @@
 """A device after an abnormal end: looked at, set aside if it is sick, and never blamed on the next candidate."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -182,7 +183,9 @@ def test_who_came_first_has_the_device_first(tmp_path: Path, monkeypatch: pytest
         (line / f"{0:020d}-1-1").touch()
         for number, thread in enumerate(waiting):
             thread.start()
-            while len(list(line.iterdir())) <= number:
+            patience = time.monotonic() + 20
+            while sum(not place.name.endswith("-1-1") for place in line.glob("[0-9]*")) <= number:
+                assert time.monotonic() < patience
                 time.sleep(0.001)
         time.sleep(0.2)
         assert order == [], "the first wants it alone"
@@ -190,6 +193,19 @@ def test_who_came_first_has_the_device_first(tmp_path: Path, monkeypatch: pytest
         thread.join()
     assert sorted(order) == list(range(6)) and order[:4] == [0, 1, 2, 3]
     assert list(line.iterdir()) == []
+
+
+def test_who_is_suspended_in_the_line_is_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "identity", lambda _: "GPU-0")
+    place = tmp_path / "GPU-0.line" / f"{0:020d}-1-1"
+    place.parent.mkdir()
+    with place.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(NoTurn), turn.turn(torch.device("cuda", 0), 0.1, tmp_path):
+            pass
+        os.utime(place, (time.time() - 60, time.time() - 60))
+        with turn.turn(torch.device("cuda", 0), 1, tmp_path):
+            assert place.exists()
 
 
 def test_proofs_share_a_device_and_keep_clocks_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

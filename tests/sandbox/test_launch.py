@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -242,7 +243,7 @@ def test_forks_are_bounded(kind: SandboxKind) -> None:
 def test_forks_are_counted_before_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """To walk the maps of hundreds takes seconds, in which more of them fork."""
     monkeypatch.setattr(processes, "descendants", lambda _: list(range(65)))
-    monkeypatch.setattr(processes, "memfd_bytes", lambda _: 0)
+    monkeypatch.setattr(processes, "memfd_bytes", lambda *_: 0)
     monkeypatch.setattr(processes, "usage", lambda pids: processes.Usage(len(pids), 257 * MIB, 0))
     monkeypatch.setattr(processes, "proportional_usage", lambda _: processes.Usage(65, 257 * MIB, 0))
     assert Watch(0, LIMITS, None).look() == "processes"
@@ -299,6 +300,47 @@ def test_nothing_is_left_behind(kind: SandboxKind, temporary: Path) -> None:
         assert process.wait(SECONDS) == 0, process.stderr
     assert process.stdout == "True\n"
     assert list(temporary.iterdir()) == []
+
+
+def test_a_deep_directory_is_not_left_behind(kind: SandboxKind, temporary: Path) -> None:
+    code = "import os\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')"
+    with start(kind, code) as process:
+        assert process.wait(SECONDS) == 0, process.stderr
+    assert list(temporary.iterdir()) == []
+
+
+def test_descriptors_are_counted_before_they_are_looked_at(kind: SandboxKind) -> None:
+    """Of 40 processes with thousands each one look took ten seconds, in which nobody could end it."""
+    code = (
+        "import os, time\n"
+        "for _ in range(900): os.dup(0)\n"
+        "for _ in range(59):\n"
+        "    if os.fork() == 0: break\n"
+        "time.sleep(20)"
+    )
+    limits = replace(LIMITS, processes=128)
+    begin = time.monotonic()
+    with launch([sys.executable, "-c", code], kind=kind, limits=limits) as process:
+        assert process.wait(SECONDS) != 0
+    assert process.exceeded == "files" and time.monotonic() - begin < 10
+
+
+def test_many_that_spin_are_killed_soon(kind: SandboxKind) -> None:
+    """Its keeper has a share of the cores of its own."""
+    code = (
+        "import os, time\n"
+        "for _ in range(100):\n"
+        "    if os.fork() == 0: break\n"
+        "print(flush=True)\n"
+        "end = time.monotonic() + 20\n"
+        "while time.monotonic() < end: pass"
+    )
+    with launch([sys.executable, "-c", code], kind=kind, limits=replace(LIMITS, processes=256)) as process:
+        while not process.stdout:
+            time.sleep(0.01)
+        begin = time.monotonic()
+        process.kill()
+        assert time.monotonic() - begin < 10
 
 
 def test_no_descriptor_of_the_judge_is_lost(kind: SandboxKind) -> None:

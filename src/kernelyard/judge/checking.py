@@ -1,6 +1,7 @@
 """The checks of one solution before anything is timed: fresh questions, stressed ones, side effects, repeatability."""
 
 import random
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,14 +85,14 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
     found.stresses += [StressRecord(name=name, outcome="passed") for name in dict.fromkeys((changed, TWO_ALIVE))]
 
 
-def check_order(exam: Exam, candidate: Session) -> None:
-    """Calls on a device in the middle of other work. Raises End for an answer that came out of order."""
+def check_order(exam: Exam, candidate: Session, calls: int) -> None:
+    """Requests on a device in the middle of other work. Raises End for an answer that came out of order."""
     for _ in range(LATE_CALLS):
-        call_late(exam, candidate)
+        call_late(exam, candidate, calls)
 
 
-def call_late(exam: Exam, candidate: Session) -> None:
-    """One call on a device in the middle of other work, as in a model.
+def call_late(exam: Exam, candidate: Session, calls: int) -> None:
+    """A request on a device in the middle of other work, as in a model.
 
     Inputs are still being written, and answers are read at once. A stream of the solution's own that does not wait for
     the current one finds what stood there before, and what nobody waits for is not yet written. By the clock alone, a
@@ -99,8 +100,11 @@ def call_late(exam: Exam, candidate: Session) -> None:
     """
     question = exam.question()
     make_room(exam.device)
-    candidate.lend(question.honest, 1)
-    (kept,) = candidate.run([question.arguments], manner=Manner.LATE, keep=[0]).kept
+    # Of up to `calls`, the last is looked at: who joins his streams after a pause alone does so in the first.
+    before = [exam.arguments() for _ in range(secrets.randbelow(calls))]
+    candidate.lend(question.honest, len(before) + 1)
+    sets = [*before, question.arguments]
+    (kept,) = candidate.run(sets, manner=Manner.LATE, keep=[len(before)]).kept
     mark = exam.mark(question, handed_over(candidate, kept, question.honest))
     if mark.status is not Status.PASSED:
         raise End(mark.status, f"{UNORDERED}: {mark.report or mark.message}")

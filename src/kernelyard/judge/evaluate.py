@@ -266,7 +266,7 @@ def _examine(
         del question
     del first_answer
     if device.type != "cpu" and question_bytes <= plan.round_bytes:
-        check_order(exam, candidate)
+        check_order(exam, candidate, plan.calls_in_turn(question_bytes))
     case.on_phase("checking under stress")
     check_stresses(exam, candidate, plan, found, question_bytes)
 

@@ -113,7 +113,7 @@ def _rounds(
                         sides[name] = take_turn(candidate, sets, exam, chosen, look, look, bare_calls=bare_calls)
                         late = may_be_late and (tried == whole or not secrets.randbelow(LATE_IN))
                         if late and name == "again":
-                            call_late(exam, candidate)
+                            call_late(exam, candidate, calls)
                 else:
                     with candidate.still(), blameless():
                         sides[name] = take_turn(

@@ -103,6 +103,7 @@ class SandboxedProcess:
     def __init__(self, keeper: subprocess.Popen[bytes], lifeline: int, limits: Limits, world: _World) -> None:
         assert keeper.stdout is not None and keeper.stderr is not None
         self.missing = world.missing
+        self._private = world.private
         self._keeper = keeper
         self._lifeline = lifeline
         self._listener = Listener(
@@ -184,6 +185,7 @@ class SandboxedProcess:
             self._keeper.send_signal(signal.SIGTERM)
         if self.wait(_KILL_SECONDS) is None:
             stuck = processes.descendants(self._keeper.pid)
+            processes.send([*stuck, self._keeper.pid], signal.SIGKILL)
             raise SandboxError(f"processes {stuck} outlive SIGKILL: stuck in a kernel call")
 
     @contextlib.contextmanager
@@ -221,6 +223,8 @@ class SandboxedProcess:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+        if self._private is not None:
+            remove(str(self._private))  # a keeper that was killed itself has left it
 
 
 def launch(

@@ -108,11 +108,18 @@ def proportional_usage(pids: Iterable[int]) -> Usage:
     return Usage(tasks, private, shared)
 
 
-def memfd_bytes(pids: Iterable[int]) -> int:
-    """Bytes in the memory files that `pids` hold open, mapped or not; one that several hold counts once."""
+def memfd_bytes(pids: Iterable[int], most: int) -> int | None:
+    """Bytes in the memory files that `pids` hold open, mapped or not; one that several hold counts once.
+
+    None where they hold more than `most` descriptors open.
+    """
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
-        for link in _descriptors(pid):
+        links = _descriptors(pid)
+        most -= len(links)
+        if most < 0:
+            return None
+        for link in links:
             # One that is closed meanwhile hides no other.
             with contextlib.suppress(OSError):
                 if os.readlink(link).startswith("/memfd:"):

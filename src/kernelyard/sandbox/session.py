@@ -415,6 +415,8 @@ class Session:
         """What the death of the worker means."""
         self.process.wait(2.0)
         self.process.kill()
+        if self.process.exceeded == "keeper":
+            return Ended(Status.INFRA_ERROR, self.phase, "the worker's keeper failed, and ended it")
         if self.process.exceeded == "memory":
             return Ended(Status.OUT_OF_MEMORY, self.phase, "killed for taking more memory than the limit")
         if self.process.exceeded is not None:

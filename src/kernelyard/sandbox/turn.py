@@ -15,6 +15,8 @@ from kernelyard.core.errors import UsageError
 from kernelyard.sandbox.health import identity
 
 _LOOK_SECONDS = 0.05
+# On a loaded machine a look may be late by a second or so.
+_SUSPENDED_SECONDS = 10.0
 
 
 class NoTurn(UsageError):
@@ -38,6 +40,7 @@ def turn(device: torch.device, seconds: float, folder: Path, *, shared: bool = F
         with _place_in(line) as place:
             deadline = time.monotonic() + seconds
             while not (_is_first(place) and _locked(file, shared=shared)):
+                place.touch()
                 if time.monotonic() > deadline:
                     raise NoTurn(f"expected {device} to be free of other runs within {seconds:g} s")
                 time.sleep(_LOOK_SECONDS)
@@ -46,21 +49,27 @@ def turn(device: torch.device, seconds: float, folder: Path, *, shared: bool = F
 
 @contextlib.contextmanager
 def _place_in(line: Path) -> Iterator[Path]:
-    """A file named by when it came, and locked as long as somebody stands there."""
+    """A file named by when it came, locked as long as somebody stands there and touched as long as he looks."""
     place = line / f"{time.monotonic_ns():020d}-{os.getpid()}-{threading.get_ident()}"
-    with place.open("w") as file:
-        _locked(file)
+    # Under another name until it is locked: who comes next would take it for one that nobody holds.
+    unseen = place.with_name(f".{place.name}")
+    with unseen.open("w") as file:
         try:
+            _locked(file)
+            unseen.rename(place)
             yield place
         finally:
+            unseen.unlink(missing_ok=True)
             place.unlink(missing_ok=True)
 
 
 def _is_first(place: Path) -> bool:
-    """Whether nobody stands before it. Places that nobody holds any more are taken away."""
-    for before in sorted(other for other in place.parent.iterdir() if other.name < place.name):
+    """Whether nobody stands before it. Places that nobody holds any more are taken away; who is suspended is passed."""
+    for before in sorted(other for other in place.parent.glob("[0-9]*") if other.name < place.name):
         with contextlib.suppress(FileNotFoundError), before.open() as file:
             if not _locked(file):
+                if time.time() - before.stat().st_mtime > _SUSPENDED_SECONDS:
+                    continue
                 return False
             before.unlink(missing_ok=True)
     return True

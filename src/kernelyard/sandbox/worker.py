@@ -133,7 +133,8 @@ class Candidate:
                 # The allocator's room for the copies: to ask the driver for it takes as long as what they stand behind.
                 _ = [each_tensor(arguments, torch.empty_like) for arguments in self.staged]
                 reading = _ahead_of_others(self.device)
-                cold.occupy()
+                for _ in self.staged:
+                    cold.occupy()
             self.staged = [each_tensor(arguments, torch.clone) for arguments in self.staged]
         if manner in (Manner.LATE, Manner.STREAMED):
             sample = self._unawaited_sample
@@ -177,12 +178,12 @@ class Candidate:
     def _delivered(self, *, last_first: bool = False) -> list[dict[str, Any]]:
         if self.lent is None:
             return []
-        handed = [
-            _hand_over(named_leaves(returned), self.lent, self.slot, i * self.slot, last_first=last_first)
-            for i, returned in enumerate(self.returned)
-        ]
+        handed = {}
+        for i in range(len(self.returned))[:: -1 if last_first else 1]:
+            leaves = named_leaves(self.returned[i])
+            handed[i] = _hand_over(leaves, self.lent, self.slot, i * self.slot, last_first=last_first)
         self.lent.settle()
-        return handed
+        return [handed[i] for i in range(len(handed))]
 
     def give_back(self) -> None:
         """The memory that was lent for one run."""
@@ -282,7 +283,8 @@ def _hand_over(
     outputs = [_describe(name, value) for name, value in leaves]
     # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
     kept = zip(leaves, outputs, strict=True)
-    plain = [Tensor.detach(value) for (_, value), output in kept if output.kind == "Tensor"]
+    # A parameter is written as well, though none may be returned: a reference's would else cost the baseline nothing.
+    plain = [Tensor.detach(value) for (_, value), output in kept if output.kind in ("Tensor", "Parameter")]
     specs, size = layout(plain, start)
     written = len(plain) == len(leaves) and size <= room
     if written:
