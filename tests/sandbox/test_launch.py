@@ -275,6 +275,25 @@ def test_a_keeper_that_is_killed_is_an_end_like_any(kind: SandboxKind) -> None:
     assert_next_works(kind)
 
 
+def test_forks_are_counted_while_their_memory_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that begins with few of them ends when there are too many, and not when all maps are walked."""
+    there = [30]
+    walked: list[int] = []
+
+    def walk(pids: list[int]) -> processes.Usage:
+        time.sleep(0.05)
+        walked.extend(pids)
+        there[0] += 10
+        return processes.Usage(1, 0, 0)
+
+    monkeypatch.setattr(processes, "descendants", lambda _: list(range(there[0])))
+    monkeypatch.setattr(processes, "memfd_bytes", lambda *_: 0)
+    monkeypatch.setattr(processes, "usage", lambda pids: processes.Usage(len(pids), 257 * MIB, 0))
+    monkeypatch.setattr(processes, "proportional_usage", walk)
+    assert Watch(0, LIMITS, None).look() == "processes"
+    assert len(walked) < 30
+
+
 def test_the_disk_cannot_be_filled(kind: SandboxKind, temporary: Path) -> None:
     code = (
         "import time\n"
