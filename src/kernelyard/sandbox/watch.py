@@ -47,10 +47,10 @@ class Watch:
         """The limit that the tree is above now, if it is."""
         pids = processes.descendants(self._keeper)
         if self._looks % _LOOKS_PER_FILE_WALK == 0:
-            held = processes.memfd_bytes(pids, _DESCRIPTORS)
-            if held is None:
+            in_files = processes.memfd_bytes(pids, _DESCRIPTORS)
+            if in_files is None:
                 return "files"
-            self._memfd_bytes = held
+            self._memfd_bytes = in_files
             if _size(self._private) > self._limits.file_bytes:
                 return "files"
         self._looks += 1
