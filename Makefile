@@ -13,7 +13,7 @@ demo: $(READY)
 # What needs no GPU, but for the samples and soaks that take long. Two tests at a time, each with a judge and two workers: a thread
 # apiece is enough.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not gpu and not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not gpu and not slow"
 
 # The rest of it: cheats that wait for a deadline, thousands of frames, hundreds of verdicts.
 test-slow: $(READY)
