@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -280,10 +281,11 @@ def test_forks_are_counted_while_their_memory_is(monkeypatch: pytest.MonkeyPatch
     there = [30]
     walked: list[int] = []
 
-    def walk(pids: list[int]) -> processes.Usage:
-        time.sleep(0.05)
-        walked.extend(pids)
-        there[0] += 10
+    def walk(pids: Iterable[int]) -> processes.Usage:
+        for pid in pids:
+            time.sleep(0.05)
+            walked.append(pid)
+            there[0] += 10
         return processes.Usage(1, 0, 0)
 
     monkeypatch.setattr(processes, "descendants", lambda _: list(range(there[0])))

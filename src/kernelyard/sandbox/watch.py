@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from kernelyard.sandbox import processes
@@ -26,6 +26,10 @@ _WALK_ENTRIES = 100_000
 _DESCRIPTORS = 50_000
 # Between two counts of the tree's tasks, where a look at its memory takes that long.
 _COUNT_SECONDS = 0.1
+
+
+class _Crowded(Exception):
+    """The tree has come to have too many tasks."""
 
 
 class Watch:
@@ -61,30 +65,26 @@ class Watch:
             return "processes"
         memory = self._memory(used)
         if memory > self._limits.memory_bytes:
-            held = self._held(pids)
-            if held is None:
+            try:
+                memory = min(memory, self._memory(processes.proportional_usage(self._while_few(pids))))
+            except _Crowded:
                 return "processes"
-            memory = min(memory, self._memory(held))
         self.peak_memory_bytes = max(self.peak_memory_bytes, memory)
         return "memory" if memory > self._limits.memory_bytes else None
 
-    def _held(self, pids: Sequence[int]) -> processes.Usage | None:
-        """What `pids` hold, each page once; None where there come to be too many processes meanwhile.
+    def _while_few(self, pids: Sequence[int]) -> Iterator[int]:
+        """`pids`, as long as there are not too many tasks; raises _Crowded when there are.
 
-        Of hundreds that fork from one of torch's it takes seconds, on a loaded machine more than a deadline.
+        To walk the maps of hundreds that fork from one of torch's takes seconds, on a loaded machine more than a
+        deadline.
         """
-        total = processes.Usage(0, 0, 0)
         count_at = time.monotonic() + _COUNT_SECONDS
         for pid in pids:
-            one = processes.proportional_usage([pid])
-            total = processes.Usage(
-                total.tasks + one.tasks, total.private_bytes + one.private_bytes, total.shared_bytes + one.shared_bytes
-            )
+            yield pid
             if time.monotonic() > count_at:
                 if processes.usage(processes.descendants(self._keeper)).tasks > self._limits.processes:
-                    return None
+                    raise _Crowded
                 count_at = time.monotonic() + _COUNT_SECONDS
-        return total
 
     def last_words(self, exceeded: Exceeded | None) -> bytes:
         """What the judge is told of the tree when that is gone."""
