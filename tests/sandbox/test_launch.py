@@ -296,6 +296,17 @@ def test_forks_are_counted_while_their_memory_is(monkeypatch: pytest.MonkeyPatch
     assert len(walked) < 30
 
 
+def test_a_tree_that_cannot_be_looked_at_is_ended(kind: SandboxKind, temporary: Path) -> None:
+    nowhere_above = replace(LIMITS, memory_bytes=None)  # type: ignore[arg-type]
+    with launch([sys.executable, "-c", "import time; time.sleep(30)"], kind=kind, limits=nowhere_above) as process:
+        below = processes.descendants(process.pid)
+        assert process.wait(SECONDS) != 0
+    assert process.exceeded == "keeper"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in below)
+    assert list(temporary.iterdir()) == []
+    assert_next_works(kind)
+
+
 def test_the_disk_cannot_be_filled(kind: SandboxKind, temporary: Path) -> None:
     code = (
         "import time\n"

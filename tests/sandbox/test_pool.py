@@ -4,15 +4,19 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from kernelyard.core.verdict import Status
 from kernelyard.sandbox import pool as pools
 from kernelyard.sandbox import processes
-from kernelyard.sandbox.launch import SandboxError, SandboxKind
+from kernelyard.sandbox.launch import SandboxedProcess, SandboxError, SandboxKind, launch
+from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool, Post, Worker
-from kernelyard.sandbox.session import Deadlines, Session
+from kernelyard.sandbox.session import Deadlines, Ended, Session
 
 SECONDS = 60.0
 
@@ -38,6 +42,14 @@ def test_a_warm_worker_has_torch_and_answers_at_once(kind: SandboxKind) -> None:
         assert pool.await_warm(SECONDS)
         with Session(pool.take(), torch.device("cpu"), Deadlines(start=1.0)) as session:
             session.await_start()
+
+
+def test_a_worker_whose_keeper_fails_is_no_verdict(kind: SandboxKind) -> None:
+    unlimited = replace(Limits(), memory_bytes=None)  # type: ignore[arg-type]
+    session = Session(Worker.start(Post(kind, unlimited)), torch.device("cpu"), Deadlines())
+    with session, pytest.raises(Ended, match="keeper failed") as ended:
+        session.await_start()
+    assert ended.value.status is Status.INFRA_ERROR
 
 
 def test_the_pool_ends_those_that_nobody_took_and_no_other(kind: SandboxKind) -> None:
@@ -69,6 +81,20 @@ def test_without_replenishing_later_ones_start_on_demand(monkeypatch: pytest.Mon
     with Pool(Post(SandboxKind.NATIVE), size=2, replenish=False) as pool:
         given = [pool.take() for _ in range(5)]
     assert len(set(map(id, given))) == len(started) == 5
+
+
+def test_a_worker_that_is_gone_at_once_is_found_when_it_is_used(
+    kind: SandboxKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launched(*arguments: Any, **options: Any) -> SandboxedProcess:
+        process = launch(*arguments, **options)
+        process.kill()
+        return process
+
+    monkeypatch.setattr(pools, "launch", launched)
+    session = Session(Worker.start(Post(kind)), torch.device("cpu"), Deadlines())
+    with session, pytest.raises(Ended, match="did not start"):
+        session.await_start()
 
 
 def test_a_start_that_fails_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

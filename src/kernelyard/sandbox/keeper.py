@@ -91,6 +91,8 @@ def main() -> NoReturn:
                 os.read(wake_read, 4096)
                 status = _reap(child)
     except Exception:
+        # Whatever stops the looking must end the tree too: one that nobody looks at has no limits. It is no verdict
+        # on the candidate, so the judge is told who failed.
         exceeded = "keeper"
     finally:
         status = _sweep(child, status)

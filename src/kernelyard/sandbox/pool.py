@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernelyard.sandbox.frames import Channel
+from kernelyard.sandbox.frames import Channel, Closed
 from kernelyard.sandbox.launch import SandboxedProcess, SandboxKind, launch
 from kernelyard.sandbox.limits import Limits
 
@@ -83,7 +83,7 @@ class Worker:
             theirs.close()
         worker = cls(post, process, Channel(ours), secrets.token_hex(16))
         # It fits the socket's buffer, so nothing waits here; a worker that is gone already is found when it is used.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Closed):
             worker.channel.send({"nonce": worker.nonce, "do": "ping"})
         return worker
 
