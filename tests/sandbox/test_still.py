@@ -3,8 +3,11 @@
 import itertools
 import os
 import pickle
+import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -106,6 +109,37 @@ def test_one_that_is_always_gone_when_the_signal_comes_is_found(post: Post, monk
         with pytest.raises(Ended, match="it started processes while it was stopped"), session.still():
             assert time.monotonic() - begin < 10
         monkeypatch.undo()
+
+
+def test_a_stop_waits_for_the_end_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first thread sits in a call of the kernel's, so the second has yet to hear of the stop."""
+    ahead = [{b"D", b"S"}, {b"D", b"S"}, {b"R", b"S"}, {b"T", b"R"}, {b"T"}]
+    monkeypatch.setattr(processes, "descendants", lambda _: [1 << 23])
+    monkeypatch.setattr(processes, "_states", lambda _: ahead.pop(0))
+    processes.stop(os.getpid())
+    assert ahead == []
+
+
+def test_a_stop_waits_not_for_one_that_waits_for_a_stopped_child(tmp_path: Path) -> None:
+    """It has started a child that is not yet another program, because that waits for the other end of a pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    code = (
+        "import os\n"
+        f"waits = (os.POSIX_SPAWN_OPEN, 3, {str(tmp_path / 'pipe')!r}, os.O_RDONLY, 0)\n"
+        "os.posix_spawn('/bin/true', ['true'], {}, file_actions=[waits])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        while not (child := processes.descendants(parent.pid)) or processes._states([parent.pid]) != {b"D"}:
+            time.sleep(0.01)
+        begin = time.monotonic()
+        stopped = processes.stop(os.getpid())
+        seconds = time.monotonic() - begin
+        states = processes._states(child), processes._states([parent.pid])
+        parent.kill()
+        processes.send(child, signal.SIGKILL)
+        processes.send(stopped, signal.SIGCONT)
+    assert states == ({b"T"}, {b"D"}) and {parent.pid, *child} <= set(stopped)
+    assert 0.2 <= seconds < 0.9
 
 
 def test_a_pid_that_was_a_kernel_threads_is_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
