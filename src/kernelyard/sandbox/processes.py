@@ -17,8 +17,9 @@ _STOP_SECONDS = 1.0
 # Stopped, traced, or gone and not yet collected.
 _STANDING = {b"T", b"t", b"Z", b"X"}
 # A process is stopped by its first thread, and while that sits in a call of the kernel's the others go on; then each
-# takes some 60 us to stop. That was 7 ms of a hundred, once in 366 verdicts on a loaded machine: an honest worker had
-# run in another's turn. One that waits for a child which is stopped itself sits there until both are woken.
+# takes some 60 us to stop. Once in 366 verdicts, on a loaded machine, an honest worker had run for 7 ms in another's
+# turn, which would be a hundred threads. One that waits for a child which is stopped itself sits there until both are
+# woken.
 _CALL_SECONDS = 0.2
 # Most processes of a large machine are threads of the kernel's: with them a look took 7 ms on one of 16 cores, and a
 # turn of the judge's has three. They are learnt anew four times a second, for a pid may pass on to a process.
