@@ -2,9 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from kernelyard.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = str(ROOT / "examples/judge/problem.py")
@@ -12,10 +16,39 @@ LEDGER = str(ROOT / "benchmarks/results/bench.csv")
 SOLUTION = str(ROOT / "examples/judge/correct.py")
 
 
-def kernelyard(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kernelyard", *arguments], cwd=cwd, capture_output=True, text=True, timeout=120
-    )
+Call = Callable[..., "Done"]
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def kernelyard(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    """The command line, called in this process: in one of its own each call would import torch first, for 3 s."""
+
+    def call(*arguments: str, cwd: Path) -> Done:
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["kernelyard", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capfd.readouterr()
+        assert isinstance(end.value.code, int)
+        return Done(end.value.code, out, err)
+
+    return call
+
+
+def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "kernelyard", "eval", "nope.py", SOLUTION]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("kernelyard: nope.py: no such file") and len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +96,7 @@ def kernelyard(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     ],
     ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, list) else "",
 )
-def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tmp_path: Path, kernelyard: Call) -> None:
     files = {"broken": "def f(:\n", "raises": "class Model: 1 / 0\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"}
     folder = tmp_path / "given"
     folder.mkdir()
@@ -81,7 +114,7 @@ def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tmp_path: 
     assert not list(empty.iterdir()), "something was written"
 
 
-def test_every_verb_takes_a_device() -> None:
+def test_every_verb_takes_a_device(kernelyard: Call) -> None:
     for verb in ("doctor", "list", "check", "bench", "plot", "eval", "ladder"):
         done = kernelyard(verb, "--help", cwd=ROOT)
         assert done.returncode == 0 and "--device" in done.stdout, verb
@@ -89,18 +122,15 @@ def test_every_verb_takes_a_device() -> None:
 
 @pytest.mark.parametrize(("module", "limit"), [("kernelyard", 0.05), ("kernelyard.ops, kernelyard.nn", 0.3)])
 def test_importing_kernelyard_is_free(module: str, limit: float) -> None:
-    """On top of torch; the best of five, because a loaded machine is slow in some of them."""
+    """On top of torch; one of five will do, because a loaded machine is slow in some of them."""
     code = (
         "import sys, time, torch; before = set(sys.modules); begin = time.perf_counter();"
         f"import {module}; taken = time.perf_counter() - begin;"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before};"
         "assert not new & {'triton', 'pandas', 'matplotlib', 'rich', 'typer', 'jinja2', 'cuda'}, new; print(taken)"
     )
-    seconds = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-        for _ in range(5)
-    ]
-    assert min(seconds) < limit
+    runs = (subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5))
+    assert any(float(run.stdout) < limit for run in runs)
 
 
 def test_naming_every_backend_does_not_import_the_compiler() -> None:
