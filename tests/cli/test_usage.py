@@ -1,5 +1,6 @@
 """What a stranger types wrong: one line that names what was expected, exit code 2, no traceback, nothing written."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.cli.main import main
+from kernelyard.cli.main import main, verbs
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = str(ROOT / "examples/judge/problem.py")
@@ -112,6 +113,17 @@ def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tmp_path: 
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.startswith("kernelyard: ") and said in done.stderr
     assert not list(empty.iterdir()), "something was written"
+
+
+def test_help_outlines_every_verb_without_importing_torch(kernelyard: Call, tmp_path: Path) -> None:
+    words = "import sys; sys.argv[1:] = ['--help']; from kernelyard.cli.main import main\ntry: main()\nfinally: "
+    code = f"{words}assert not {{'torch', 'pydantic', 'pandas'}} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for verb in verbs():
+        name = verb.rstrip("_")
+        [outline] = re.findall(rf"^│ {name} +(\S.+?) *│$", done.stdout, re.MULTILINE)
+        said = " ".join(kernelyard(name, "--help", cwd=tmp_path).stdout.split())
+        assert outline in said or verb in ("problem", "problems"), verb
 
 
 def test_every_verb_takes_a_device(kernelyard: Call) -> None:

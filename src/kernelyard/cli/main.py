@@ -4,6 +4,7 @@ command.
 Exit codes: 0 done, 1 a verdict is negative, 2 the request could not be understood or cannot be met here.
 """
 
+import ast
 import importlib
 import logging
 import os
@@ -26,19 +27,35 @@ def verbs() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if module.name != "main")
 
 
-def build(only: str | None = None) -> typer.Typer:
-    """The application, with every verb or just the one named: the other verbs' imports cost seconds."""
+def build(verb: str | None) -> typer.Typer:
+    """The application with that verb, or with the outlines of all: their imports take 5 s, most of it torch's."""
     app = typer.Typer(help=SUMMARY, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_application)
-    for verb in [only] if only else verbs():
-        # A verb that is a Python keyword or builtin keeps its plain name on the command line: `list_` is `list`.
-        module = importlib.import_module(f"kernelyard.cli.{verb}")
-        command = getattr(module, verb)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=verb)
-        else:
-            app.command(verb.rstrip("_"))(command)
+    if verb is None:
+        for each in verbs():
+            app.command(_spoken(each), help=_outline(each))(_application)
+        return app
+    command = getattr(importlib.import_module(f"kernelyard.cli.{verb}"), verb)
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=verb)
+    else:
+        app.command(_spoken(verb))(command)
     return app
+
+
+def _spoken(verb: str) -> str:
+    """A verb that is a Python keyword or builtin keeps its plain name on the command line: `list_` is `list`."""
+    return verb.rstrip("_")
+
+
+def _outline(verb: str) -> str:
+    """What the verb's function says of itself or, where it is a group, its file after the usage; read and not run."""
+    tree = ast.parse(Path(__file__).with_name(f"{verb}.py").read_text(encoding="utf-8"))
+    function = next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == verb), None)
+    outline = ast.get_docstring(function or tree) or ""
+    if function is None:
+        outline = outline.partition(": ")[2]
+    return outline[:1].upper() + outline[1:]
 
 
 def _application() -> None:
@@ -49,7 +66,7 @@ def main() -> None:
     """Run the command line; UsageError is one line on stderr and exit code 2."""
     _quiet_inductor()
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
-    named = {verb.rstrip("_"): verb for verb in verbs()}
+    named = {_spoken(verb): verb for verb in verbs()}
     try:
         # Not standalone: a wrong argument is one line here, not a usage text and a box.
         application = build(named.get(wanted or ""))
