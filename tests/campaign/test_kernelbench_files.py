@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 from verdicts import ENVIRONMENT, SETTINGS, judged, suite
 
 from kernelyard.campaign import kernelbench_files as files
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.records import Foreign, Judged, Key
+from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Decision, ErrorFigures, Status, Timing
 
@@ -65,14 +67,14 @@ def test_a_run_begun_in_kernelbench_is_finished_here(tmp_path: Path) -> None:
     keys = [Key(1, 1, 0), Key(1, 1, 1), Key(1, 1, 2)]
     with Ledger(tmp_path, create=True) as ledger:
         ledger.begin(suite(), SETTINGS, ENVIRONMENT)
-        ledger.take_over(files.foreign_outcomes(tmp_path, keys))
+        ledger.take_over(files.foreign_outcomes(tmp_path, {1}))
         assert [one.key for one in ledger.foreign()] == keys[:2]
         ledger.finish(passed(keys[2]))
         files.export(tmp_path, ledger.judged(), ledger.foreign())
         first, second, ours = json.loads((tmp_path / files.RESULTS).read_text())["1"]
         assert (first["sample_id"], second, ours["sample_id"]) == (0, THEIRS, 2)
         # Our own entries are none of KernelBench's when the file is read again.
-        assert [one.key for one in files.foreign_outcomes(tmp_path, keys)] == keys[:2]
+        assert [one.key for one in files.foreign_outcomes(tmp_path, {1})] == keys[:2]
         ledger.finish(judged(keys[1]))
         files.export(tmp_path, ledger.judged(), ledger.foreign())
         assert [each["correctness"] for each in json.loads((tmp_path / files.RESULTS).read_text())["1"]] == [
@@ -86,11 +88,35 @@ def test_levels_have_files_of_their_own(tmp_path: Path) -> None:
     foreign = Foreign(level=2, problem=1, sample=1, outcome=THEIRS)
     files.export(tmp_path, [passed(Key(1, 1, 0))], [foreign])
     assert json.loads((tmp_path / "level_2" / files.RESULTS).read_text()) == {"1": [THEIRS]}
-    keys = [Key(1, 1, 0), Key(2, 1, 1)]
-    assert files.foreign_outcomes(tmp_path, keys) == [foreign]
+    assert files.foreign_outcomes(tmp_path, {1, 2}) == [foreign]
     (tmp_path / files.RESULTS).write_text(json.dumps({"1": [{**THEIRS, "sample_id": 0}]}))
-    with pytest.raises(UsageError, match="--level"):
-        files.foreign_outcomes(tmp_path, keys)
+    with pytest.raises(UsageError, match=r"of one level, and the run of \[1, 2\]; expected it in .*level_1"):
+        files.foreign_outcomes(tmp_path, {1, 2})
+
+
+def test_the_file_of_the_time_when_there_was_one_level_goes(tmp_path: Path) -> None:
+    """Else it would be taken for the results of whichever level comes next."""
+    foreign = Foreign(level=1, problem=1, sample=1, outcome=THEIRS)
+    files.export(tmp_path, [], [foreign])
+    assert (tmp_path / files.RESULTS).exists() and (tmp_path / files.PASS_AT_K).exists()
+    files.export(tmp_path, [passed(Key(2, 1, 0))], [foreign])
+    assert not (tmp_path / files.RESULTS).exists() and not (tmp_path / files.PASS_AT_K).exists()
+    assert json.loads((tmp_path / "level_1" / files.RESULTS).read_text()) == {"1": [THEIRS]}
+
+
+def test_what_kernelbench_came_to_stays_in_its_file(tmp_path: Path) -> None:
+    """Whatever is chosen, retried or could not be judged: an export writes the file anew."""
+    theirs = {str(n): [{**THEIRS, "sample_id": 0}] for n in (1, 2, 3)}
+    (tmp_path / files.RESULTS).write_text(json.dumps(theirs))
+    with Ledger(tmp_path, create=True) as ledger:
+        ledger.begin(suite(), SETTINGS, ENVIRONMENT)
+        ledger.finish(judged(Key(1, 2, 0), Status.INFRA_ERROR))
+        ledger.finish(passed(Key(1, 3, 0)))
+    for _ in range(2):
+        assert CliRunner().invoke(build("run"), ["run", str(tmp_path), "--export"]).exit_code == 0
+        written = json.loads((tmp_path / files.RESULTS).read_text())
+        assert [written["1"], written["2"]] == [theirs["1"], theirs["2"]]
+        assert "kernelyard" in written["3"][0]["metadata"][files.JUDGE]
 
 
 @pytest.mark.parametrize(

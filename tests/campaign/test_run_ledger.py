@@ -72,7 +72,11 @@ def test_a_run_has_one_kind_of_settings(ledger: Ledger) -> None:
 def test_foreign_outcomes_are_shown_until_there_is_a_verdict(ledger: Ledger) -> None:
     theirs = [Foreign(level=1, problem=1, sample=i, outcome={"sample_id": i, "compiled": True}) for i in range(2)]
     ledger.take_over(theirs)
-    ledger.take_over([theirs[0].model_copy(update={"outcome": {}})])
+    assert ledger.foreign() == theirs and ledger.levels() == {1}
+    theirs[0] = theirs[0].model_copy(update={"outcome": {"sample_id": 0, "compiled": False}})
+    ledger.take_over(theirs[:1])  # judged there once more
+    assert ledger.foreign() == theirs
+    ledger.finish(judged(KEY, Status.INFRA_ERROR))
     assert ledger.foreign() == theirs
     ledger.finish(judged(KEY))
     assert ledger.foreign() == theirs[1:]

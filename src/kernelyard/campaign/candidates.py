@@ -51,6 +51,12 @@ def find(folder: Path, suite: Suite) -> Found:
     return Found(tuple(Candidate(key, read(found[key])) for key in sorted(found)), unwanted)
 
 
+def levels_of(folder: Path) -> set[int]:
+    """The levels that solutions in `folder` name."""
+    names = (_KERNELBENCH.fullmatch(path.name) for path in folder.glob("level_*_kernel.py"))
+    return {int(name[1]) for name in names if name}
+
+
 def read(path: Path) -> Source:
     """Whatever the file holds, as text. Raises UsageError where it cannot be read."""
     try:

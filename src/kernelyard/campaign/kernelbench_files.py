@@ -7,6 +7,7 @@ Samples that the machine or the problem is to blame for have no entry, as if nob
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     "correctness": bool,
     "runtime": (int, float),
 }
+_LEVEL = re.compile(r"level_(\d+)")
 _BLAMELESS = (Status.INFRA_ERROR, Status.INVALID_PROBLEM)
 # By which key KernelBench tells why.
 _REASONS = {
@@ -49,7 +51,10 @@ def results_folder(folder: Path, level: int, levels: Iterable[int]) -> Path:
 
 
 def export(folder: Path, judged: Sequence[Judged], foreign: Sequence[Foreign]) -> list[Path]:
-    """Write both files for every level, each whole or not at all; returns the paths."""
+    """Write both files for every level, each whole or not at all; returns the paths.
+
+    `foreign` holds all that `foreign_outcomes` found: what is not given is no longer in the files.
+    """
     levels = sorted({one.level for one in judged} | {one.level for one in foreign})
     written = []
     for level in levels:
@@ -63,6 +68,10 @@ def export(folder: Path, judged: Sequence[Judged], foreign: Sequence[Foreign]) -
         write_whole(place / RESULTS, json.dumps(results, indent=4))
         write_whole(place / PASS_AT_K, json.dumps(pass_at_k(results), indent=2))
         written += [place / RESULTS, place / PASS_AT_K]
+    if len(levels) > 1:
+        # Of the time when there was one level: they would be taken for either's.
+        for name in (RESULTS, PASS_AT_K):
+            (folder / name).unlink(missing_ok=True)
     return written
 
 
@@ -123,27 +132,36 @@ def read(file: Path) -> dict[int, list[dict[str, Any]]]:
     return lists
 
 
-def foreign_outcomes(folder: Path, wanted: Iterable[Key]) -> list[Foreign]:
-    """What KernelBench came to of the samples `wanted`; our own entries in its files are not among it.
+def foreign_outcomes(folder: Path, levels: Iterable[int]) -> list[Foreign]:
+    """All that KernelBench came to in the files of `folder`; our own entries in them are not among it.
 
-    Raises UsageError for a file that is none, and for one that does not tell of which of several levels it is.
+    `levels`: those that the file beside the solutions may be of. Raises UsageError for a file that is none, and for one
+    that may be of several levels.
     """
-    keys = set(wanted)
-    levels = sorted({key.level for key in keys})
+    levels = sorted(set(levels))
     found: dict[Key, Foreign] = {}
-    for level in levels:
-        for file in (folder / RESULTS, folder / f"level_{level}" / RESULTS):
-            if not file.exists():
-                continue
-            for problem, entries in read(file).items():
-                for each in entries:
-                    key = Key(level, problem, each["sample_id"])
-                    ours = str((each.get("metadata") or {}).get(JUDGE, "")).startswith("kernelyard")
-                    if key in keys and not ours:
-                        if file.parent == folder and len(levels) > 1:
-                            raise UsageError(f"{file} is of one level; expected --level with it, not {levels}")
-                        found[key] = Foreign(level=level, problem=problem, sample=key.sample, outcome=each)
+    if theirs := _theirs(folder / RESULTS):
+        if len(levels) != 1:
+            raise UsageError(
+                f"{folder / RESULTS} is of one level, and the run of {levels}; expected it in the folder of its level,"
+                f" {folder / f'level_{levels[0] if levels else 1}'}"
+            )
+        found = {one.key: one for one in _of_level(levels[0], theirs)}
+    for path in folder.glob("level_*"):
+        if match := _LEVEL.fullmatch(path.name):
+            found |= {one.key: one for one in _of_level(int(match[1]), _theirs(path / RESULTS))}
     return [found[key] for key in sorted(found)]
+
+
+def _theirs(file: Path) -> list[tuple[int, dict[str, Any]]]:
+    """The entries of a file that are not ours, with their problems; none where there is no file."""
+    entries = [(problem, each) for problem, found in read(file).items() for each in found] if file.exists() else []
+    judges = [str((each.get("metadata") or {}).get(JUDGE, "")) for _, each in entries]
+    return [entry for entry, judge in zip(entries, judges, strict=True) if not judge.startswith("kernelyard")]
+
+
+def _of_level(level: int, entries: Iterable[tuple[int, dict[str, Any]]]) -> list[Foreign]:
+    return [Foreign(level=level, problem=n, sample=each["sample_id"], outcome=each) for n, each in entries]
 
 
 def pass_at_k(results: dict[str, list[dict[str, Any]]], counts: Sequence[int] = COUNTS) -> dict[str, Any]:

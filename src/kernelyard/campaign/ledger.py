@@ -143,10 +143,11 @@ class Ledger:
             raise self._unusable(error) from None
 
     def foreign(self) -> list[Foreign]:
-        """Outcomes that KernelBench came to, of samples that have no verdict here."""
-        query = """SELECT level, problem, sample, outcome FROM foreign_outcomes
+        """Outcomes that KernelBench came to, of samples of whose solutions no verdict here says anything."""
+        query = f"""SELECT level, problem, sample, outcome FROM foreign_outcomes
             WHERE NOT EXISTS (SELECT 1 FROM verdicts WHERE verdicts.level = foreign_outcomes.level
-                AND verdicts.problem = foreign_outcomes.problem AND verdicts.sample = foreign_outcomes.sample)
+                AND verdicts.problem = foreign_outcomes.problem AND verdicts.sample = foreign_outcomes.sample
+                AND status NOT IN ('{Status.INFRA_ERROR.value}', '{Status.INVALID_PROBLEM.value}'))
             ORDER BY level, problem, sample"""
         with self._transaction() as do:
             rows = do(query).fetchall()
@@ -154,11 +155,17 @@ class Ledger:
         return [Foreign(**dict(zip(names, row[:3], strict=True)), outcome=json.loads(row[3])) for row in rows]
 
     def take_over(self, outcomes: Sequence[Foreign]) -> None:
-        """Keep outcomes of another program; those that are known already stay as they are."""
+        """Keep outcomes of another program, each in place of what it said of the same sample before."""
         with self._transaction() as do:
             for one in outcomes:
                 values = (*_columns(one.key), json.dumps(one.outcome))
-                do("INSERT OR IGNORE INTO foreign_outcomes VALUES (?, ?, ?, ?)", values)
+                do("INSERT OR REPLACE INTO foreign_outcomes VALUES (?, ?, ?, ?)", values)
+
+    def levels(self) -> set[int]:
+        """Those of which there is a verdict, or an outcome that KernelBench came to."""
+        with self._transaction() as do:
+            rows = do("SELECT level FROM verdicts UNION SELECT level FROM foreign_outcomes").fetchall()
+        return {row[0] for row in rows}
 
     def stands(self, key: Key) -> tuple[str, str, Status] | None:
         """SHA-256 of the solution and of the problem, and the status, of the verdict that counts; None without one."""

@@ -1,6 +1,5 @@
 """A run as an analysis takes it: from its ledger, or from a folder that KernelBench left."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelyard.campaign.analysis import P_VALUES, Analysis, Answers, groups
+from kernelyard.campaign.candidates import levels_of
 from kernelyard.campaign.comparison import Side
 from kernelyard.campaign.kernelbench_files import RESULTS, read, results_folder
 from kernelyard.campaign.kernelbench_score import kernelbench_score
@@ -38,7 +38,6 @@ FACTS: dict[str, Callable[[Verdict], str | None]] = {
     "kernelyard": lambda verdict: verdict.environment.commit or verdict.environment.kernelyard,
 }
 """What verdicts should have in common."""
-SOLUTION = re.compile(r"level_(\d+)_problem_\d+_sample_\d+_kernel\.py")
 MUST_AGREE = ("device", "dtype", "mode", "timer", "cache")
 
 
@@ -94,19 +93,14 @@ def read_run(folder: Path, levels: Iterable[int] = ()) -> Run:
         with Ledger(folder) as ledger:
             judged, foreign, sha256 = ledger.judged(), ledger.foreign(), ledger.meta("suite_sha256")
     known = {each.level for each in judged} | {each.level for each in foreign}
-    known = known or _levels_of_files(folder) or set(levels)
+    known = known or levels_of(folder) or set(levels)
     paths = {level: results_folder(folder, level, known) / RESULTS for level in sorted(known)}
     results = {level: read(path) for level, path in paths.items() if path.is_file()}
     if not judged and not results:
         said = f"neither {FILE_NAME} with a verdict nor {RESULTS} of a known level"
         raise UsageError(f"{folder}: {said}; expected the folder of a run, or --level")
-    return Run(folder, tuple(judged), results, tuple(one.key for one in foreign) if judged else (), sha256)
-
-
-def _levels_of_files(folder: Path) -> set[int]:
-    """Of the solutions."""
-    names = (SOLUTION.fullmatch(path.name) for path in folder.glob("level_*.py"))
-    return {int(name[1]) for name in names if name}
+    alone = {one.key for one in foreign} - {one.key for one in judged} if judged else set[Key]()
+    return Run(folder, tuple(judged), results, tuple(sorted(alone)), sha256)
 
 
 def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answers]:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from kernelyard.campaign.candidates import Found, find
+from kernelyard.campaign.candidates import Found, find, levels_of
 from kernelyard.campaign.kernelbench_files import export, foreign_outcomes
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.pipeline import Pipeline
@@ -77,6 +77,7 @@ def run(
     """
     if only_export:
         with Ledger(folder) as ledger:
+            _take_over(ledger, folder, levels_of(folder))
             _export(folder, ledger)
         return
     deadlines = _deadlines(timeout)
@@ -104,7 +105,8 @@ def run(
     )
     with Ledger(folder, create=True) as ledger:
         ledger.begin(suite, settings, environment)
-        left = _left(ledger, folder, suite, found, retry or (), again=again)
+        _take_over(ledger, folder, levels_of(folder) | {candidate.key.level for candidate in found.candidates})
+        left = _left(ledger, suite, found, retry or (), again=again)
         jobs = jobs or max(1, (os.cpu_count() or 1) - CORES_A_SLOT * len(devices))
         known = {one.key for one in ledger.foreign()} - {candidate.key for candidate in left}
         theirs = [candidate for candidate in found.candidates if candidate.key in known]
@@ -126,13 +128,17 @@ def run(
         raise typer.Exit(1)
 
 
-def _left(
-    ledger: Ledger, folder: Path, suite: Suite, found: Found, retry: Collection[str], *, again: bool
-) -> list[Candidate]:
+def _take_over(ledger: Ledger, folder: Path, levels: set[int]) -> None:
+    """Keep all that KernelBench came to, chosen or not: its files are written anew from the ledger.
+
+    `levels`: of the solutions. Once there are verdicts of one level alone, the file beside them is ours, of that level.
+    """
+    before = ledger.levels()
+    ledger.take_over(foreign_outcomes(folder, before if len(before) == 1 else before | levels))
+
+
+def _left(ledger: Ledger, suite: Suite, found: Found, retry: Collection[str], *, again: bool) -> list[Candidate]:
     """Those without a verdict on what their file and their problem say now."""
-    keys = [candidate.key for candidate in found.candidates]
-    if not again:
-        ledger.take_over(foreign_outcomes(folder, keys))
     theirs = set() if again else {one.key for one in ledger.foreign()}
     left = []
     for candidate in found.candidates:
