@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from made_up_runs import ENVIRONMENT, baseline, baselines, judged, run_folder, suite_of
+from made_up_runs import ENVIRONMENT, baseline, baselines, judged, run_folder, suite_of, timing
 from verdicts import SETTINGS
 
 from kernelyard.campaign.analysis import Analysis
@@ -138,6 +138,32 @@ def test_a_stale_baseline_is_not_used(tmp_path, changes) -> None:
         view.unlink()
     found, _ = analyze(run, Opponents.read([folder]), None, {})
     assert [against.opponent for against in found.groups[0].against] == [EAGER]
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"failures": {}, "times": {Variant.EAGER: timing(1.0), Variant.CUDAGRAPHS: timing(0.5)}}, "was not tried"),
+        ({"times": {v: timing(1.0).model_copy(update={"cache": "warm"}) for v in (Variant.EAGER, Variant.COMPILE)}},
+         "by another method"),
+    ],
+)  # fmt: skip
+def test_what_cannot_stand_against_compile_stands_against_eager_alone_and_is_said(tmp_path, changes, note) -> None:
+    """Counted without a gain it would be a right solution that is never fast."""
+    found = analysed(tmp_path, [judged(1, 4.0)], stored=[baseline(1, 0.5, **changes)])
+    assert [against.opponent for against in found.groups[0].against] == [EAGER]
+    assert any(note in said for said in found.notes)
+
+
+def test_a_problem_stands_against_whom_all_of_its_samples_do(tmp_path) -> None:
+    """Whichever sample comes first: one is of a text that nobody has a baseline of."""
+    older = judged(1, 2.0, sample=1).verdict.model_copy(update={"problem_sha256": "an older text"})
+    for samples in ((0, 1), (1, 0)):
+        new, old = judged(1, 2.0, sample=samples[0]), judged(1, 2.0, sample=samples[1])
+        found = analysed(
+            tmp_path / str(samples), [new, old.model_copy(update={"verdict": older})], stored=[baseline(1, 0.5)]
+        )
+        assert [against.opponent for against in found.groups[0].against] == [EAGER]
 
 
 def test_another_torch_is_said(tmp_path) -> None:

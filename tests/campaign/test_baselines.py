@@ -1,11 +1,13 @@
 """Baselines: kept with what they hold for, never found for anything else, readable by KernelBench's script."""
 
+import errno
 import json
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 from verdicts import ENVIRONMENT
 
 from kernelyard.campaign.baselines import (
@@ -18,6 +20,8 @@ from kernelyard.campaign.baselines import (
 )
 from kernelyard.campaign.kernelbench_files import statistics
 from kernelyard.campaign.measuring import Request, measure_all
+from kernelyard.cli.main import build
+from kernelyard.core.environment import describe
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Timing
@@ -95,6 +99,56 @@ def test_a_line_that_a_kill_cut_short_costs_that_line(tmp_path) -> None:
     assert len(folder.entries) == 1
     folder.add(baseline("3_y.py", "q"))
     assert [each.problem for each in BaselineFolder.read(tmp_path).entries] == [1, 3]
+
+
+def test_a_kill_within_the_first_line_leaves_nothing_that_is_none(tmp_path) -> None:
+    (tmp_path / LEDGER).write_text(baseline().model_dump_json()[:200])
+    assert BaselineFolder.read(tmp_path).entries == []
+    for count in (1, 2):
+        folder = BaselineFolder.read(tmp_path)
+        folder.add(baseline())
+        assert len(BaselineFolder.read(tmp_path).entries) == count
+
+
+def test_a_disk_that_is_full_costs_no_measurement(tmp_path, monkeypatch) -> None:
+    """The file is never written anew: what it holds is cut behind its last whole line."""
+    folder = BaselineFolder(tmp_path, [])
+    folder.add(baseline())
+    path = tmp_path / LEDGER
+    path.write_text(path.read_text() + "{cut")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for name in ("write_text", "write_bytes"):
+        monkeypatch.setattr(Path, name, full)
+    folder.add(baseline("2_x.py", "q"))
+    assert [each.problem for each in BaselineFolder.read(tmp_path).entries] == [1, 2]
+
+
+def test_what_was_tried_before_is_measured_beside_what_is_asked_for_now(tmp_path, monkeypatch) -> None:
+    """The newest entry takes the older one's place: with less in it, the opponent would be a weaker one."""
+    asked = []
+
+    def measure(entries, request, _timeout):
+        asked.append((len(entries), request.variants))
+        for one in entries:
+            times_of = {variant: times(1.0) for variant in request.variants}
+            name = {"problem_name": one.name, "problem": one.number, "problem_sha256": one.source.sha256}
+            here = describe(torch.device("cpu"))
+            yield one, baseline(times=times_of, failures={}, environment=here).model_copy(update=name)
+
+    monkeypatch.setattr("kernelyard.cli.baseline.measure_all", measure)
+    problems = tmp_path / "problems"
+    problems.mkdir()
+    for number in (1, 2):
+        (problems / f"{number}_made_up.py").write_text(PROBLEM.format(what=f"_ = {number}"))
+        words = ["baseline", "--suite", str(problems), "--device", "cpu", "--out", str(tmp_path / "timing")]
+        done = CliRunner().invoke(build("baseline"), [*words, "--variants", "compile"])
+        assert done.exit_code == 0, done.output
+    assert CliRunner().invoke(build("baseline"), [*words, "--variants", "max-autotune"]).exit_code == 0
+    eager, compiled, tuned = Variant.EAGER, Variant.COMPILE, Variant.MAX_AUTOTUNE
+    assert asked == [(1, (eager, compiled)), (1, (eager, compiled)), (2, (eager, compiled, tuned))]
 
 
 def test_a_damaged_ledger_is_said(tmp_path) -> None:

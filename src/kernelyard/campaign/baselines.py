@@ -6,6 +6,7 @@ problem's text, the dtype, the mode and the device, so a stale one is never foun
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cached_property
@@ -66,6 +67,11 @@ class Baseline(Record):
     """Wall time, compilation included."""
 
     @property
+    def tried(self) -> set[Variant]:
+        """The variants that have a time, or a reason for none."""
+        return {*self.times, *self.failures}
+
+    @property
     def best(self) -> Variant | None:
         """The fastest by `gain`, the number that it enters by: never slower than eager. None without eager's time."""
         return max(self.times, key=lambda variant: self.gain(variant).mean) if Variant.EAGER in self.times else None
@@ -99,14 +105,13 @@ class BaselineFolder:
     def read(cls, folder: Path) -> "BaselineFolder":
         """What a folder holds; nothing where there is none. A last line that a kill cut short is left out."""
         path = folder / LEDGER
-        lines = path.read_text().splitlines() if path.is_file() else []
+        whole = path.read_bytes().rpartition(b"\n")[0] if path.is_file() else b""
         entries = []
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(whole.splitlines(), 1):
             try:
                 entries.append(Baseline.model_validate_json(line))
             except ValidationError as error:
-                if number < len(lines):
-                    raise UsageError(f"{path}:{number}: no baseline ({error.error_count()} errors)") from None
+                raise UsageError(f"{path}:{number}: no baseline ({error.error_count()} errors)") from None
         return cls(folder, entries)
 
     @cached_property
@@ -139,9 +144,8 @@ class BaselineFolder:
         self.begin()
         path = self.folder / LEDGER
         text = baseline.model_dump_json() + "\n"
-        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-            # The line that a kill cut short.
-            path.write_text(path.read_text().rpartition("\n")[0] + "\n")
+        # Behind the last whole line is what a kill cut short.
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         with path.open("a") as file:
             file.write(text)
         self.entries.append(baseline)

@@ -61,10 +61,12 @@ def of_judged(judged: Judged, find: FindBaseline) -> Outcome:
     """A verdict of ours. Eager was timed in its own rounds; the faster of eager and compile comes from `find`."""
     verdict = judged.verdict
     baseline = baseline_of(verdict, find)
+    compiled = baseline is not None and has_compile(baseline)
     gains: dict[str, Gain] = {}
     if verdict.speedup is not None:
         gains[EAGER] = _credited(verdict, verdict.speedup, verdict.speedup_low, verdict.speedup_high, verdict.decision)
-        if baseline is not None and comparable(baseline, verdict):
+        compiled = baseline is not None and compiled and comparable(baseline, verdict)
+        if baseline is not None and compiled:
             gains[BEST] = _against_best(verdict, baseline)
     return Outcome(
         key=judged.key,
@@ -73,7 +75,7 @@ def of_judged(judged: Judged, find: FindBaseline) -> Outcome:
         phase=verdict.phase.value if verdict.phase else None,
         right=verdict.status is Status.PASSED,
         gains=gains,
-        opponents=OPPONENTS if baseline is not None and has_compile(baseline) else (EAGER,),
+        opponents=OPPONENTS if compiled else (EAGER,),
         percent_of_floor=verdict.percent_of_floor,
     )
 
@@ -84,18 +86,13 @@ def baseline_of(verdict: Verdict, find: FindBaseline) -> Baseline | None:
 
 
 def has_compile(baseline: Baseline) -> bool:
-    """Whether torch.compile was tried: where it was tried and failed, eager is the faster of the two."""
-    tried = {*baseline.times, *baseline.failures}
-    return Variant.EAGER in baseline.times and bool(tried - {Variant.EAGER})
+    """Whether torch.compile was tried with Inductor: where it was and failed, eager is the faster of the two."""
+    return Variant.EAGER in baseline.times and bool(baseline.tried & {Variant.COMPILE, Variant.MAX_AUTOTUNE})
 
 
 def comparable(baseline: Baseline, verdict: Verdict) -> bool:
     """Whether both were timed by the same method."""
-    return (
-        has_compile(baseline)
-        and verdict.time is not None
-        and (baseline.times[Variant.EAGER].method == verdict.time.method)
-    )
+    return verdict.time is not None and baseline.times[Variant.EAGER].method == verdict.time.method
 
 
 def _against_best(verdict: Verdict, baseline: Baseline) -> Gain:

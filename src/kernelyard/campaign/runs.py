@@ -13,7 +13,16 @@ from kernelyard.campaign.kernelbench_files import RESULTS, read, results_folder
 from kernelyard.campaign.kernelbench_score import kernelbench_score
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.campaign.opponents import Opponents
-from kernelyard.campaign.outcomes import EAGER, OPPONENTS, Outcome, baseline_of, has_compile, of_judged, of_kernelbench
+from kernelyard.campaign.outcomes import (
+    EAGER,
+    OPPONENTS,
+    Outcome,
+    baseline_of,
+    comparable,
+    has_compile,
+    of_judged,
+    of_kernelbench,
+)
 from kernelyard.campaign.records import Foreign, Judged, Key
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
@@ -123,7 +132,11 @@ def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answ
 def _answers(
     place: tuple[int, int], outcomes: list[Outcome], entry: Entry | None, run: Run, opponents: Opponents
 ) -> Answers:
-    known = outcomes[0].opponents if outcomes else _opponents_of(entry, run, opponents) if entry else ()
+    if outcomes:
+        # Of samples of unlike texts, or timed in unlike ways, some have nothing to stand against.
+        known = tuple(each for each in OPPONENTS if all(each in outcome.opponents for outcome in outcomes))
+    else:
+        known = _opponents_of(entry, run, opponents) if entry else ()
     name = outcomes[0].name if outcomes else entry.name if entry else ""
     return Answers(*place, name, known, tuple(outcomes))
 
@@ -250,10 +263,15 @@ def _baseline_notes(run: Run, opponents: Opponents) -> Iterable[str]:
     found = [baseline_of(verdict, opponents.find) for verdict in verdicts]
     if missing := found.count(None):
         yield f"{missing} of {len(found)} verdicts have no baseline of the same problem text, dtype, mode and device"
+    pairs = [(baseline, verdict) for baseline, verdict in zip(found, verdicts, strict=True) if baseline is not None]
+    if unlike := sum(verdict.time is not None and not comparable(baseline, verdict) for baseline, verdict in pairs):
+        yield f"{unlike} verdicts were timed by another method than their baselines: they stand against eager alone"
+    if untried := sum(not has_compile(baseline) for baseline, _ in pairs):
+        yield f"{untried} verdicts have a baseline in which torch.compile was not tried: they stand against eager alone"
     others = {
         baseline.environment.torch
-        for baseline, verdict in zip(found, verdicts, strict=True)
-        if baseline is not None and baseline.environment.torch != verdict.environment.torch
+        for baseline, verdict in pairs
+        if baseline.environment.torch != verdict.environment.torch
     }
     if others:
         yield f"baselines are of torch {' and '.join(sorted(others))}, verdicts of torch {run.facts['torch']}"

@@ -1,7 +1,7 @@
 """`kernelyard baseline --suite ...`: what torch itself takes, eager and compiled, for every problem of a suite."""
 
 import re
-from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from kernelyard.core.errors import unknown
 from kernelyard.core.workload import SHORT_NAMES, parse_dtype
 from kernelyard.report.table import format_ms, format_ratio
 from kernelyard.suites.selection import Selection, with_selection
+from kernelyard.suites.suite import Entry
 
 ALL = ",".join(variant.value for variant in Variant)
 
@@ -41,18 +42,23 @@ def baseline(
     environment = describe(where)
     folder = BaselineFolder.read(out / (hardware or _folder_name(environment, name, train)))
     folder.fits(environment, name, train)
-    kept = [folder.find(entry.source.sha256, name, environment.device_name, train) for entry in suite.entries]
-    known = zip(suite.entries, kept, strict=True)
-    due = [entry for entry, before in known if not _measured(before, environment, wanted)]
-    print(f"{len(suite.entries)} problems, {len(suite.entries) - len(due)} measured before; into {folder.folder}")
+    due: dict[tuple[Variant, ...], list[Entry]] = {}
+    for entry in suite.entries:
+        before = folder.find(entry.source.sha256, name, environment.device_name, train)
+        tried = before.tried if before is not None else set()
+        if before is None or before.environment.torch != environment.torch or not tried.issuperset(wanted):
+            # What was tried before is measured anew beside the rest: it takes the old entry's place.
+            due.setdefault(tuple(variant for variant in Variant if variant in {*wanted, *tried}), []).append(entry)
+    count = sum(map(len, due.values()))
+    print(f"{len(suite.entries)} problems, {len(suite.entries) - count} measured before; into {folder.folder}")
     if due:
         folder.begin()
     lost = 0
     try:
         with Console(stderr=True).status("") as status:
-            measured = measure_all(due, Request(where, name, train, wanted), timeout)
-            for place, (entry, found) in enumerate(measured, 1):
-                status.update(f"{place} of {len(due)}, last {entry.name}")
+            runs = (measure_all(entries, Request(where, name, train, each), timeout) for each, entries in due.items())
+            for place, (entry, found) in enumerate(chain.from_iterable(runs), 1):
+                status.update(f"{place} of {count}, last {entry.name}")
                 if isinstance(found, Baseline):
                     folder.add(found)
                 else:
@@ -78,15 +84,6 @@ def _folder_name(environment: Environment, dtype: str, train_mode: bool) -> str:
     short = next(short for short, name in SHORT_NAMES.items() if name == dtype)
     device = re.sub(r"[^A-Za-z0-9.]+", "_", environment.device_name).strip("_")
     return f"{device}_{short}_train" if train_mode else f"{device}_{short}"
-
-
-def _measured(found: Baseline | None, environment: Environment, wanted: Sequence[Variant]) -> bool:
-    """Whether every variant was tried, with this torch."""
-    return (
-        found is not None
-        and found.environment.torch == environment.torch
-        and {*wanted} <= {*found.times, *found.failures}
-    )
 
 
 def _line(found: Baseline | str) -> str:
