@@ -6,11 +6,13 @@ from math import prod
 import pytest
 import torch
 
+from kernelyard import ops
 from kernelyard.kernels import nvrtc, plans
 from kernelyard.kernels.norms import backward, backward_plans
 
 TYPES = {"float": torch.float32, "Bfloat": torch.bfloat16, "Half": torch.float16}
 FLAGS = {"CENTRED": 1, "HAS_WEIGHT": 1, "HAS_BIAS": 1, "HAS_TOTAL": 0}
+CPU = torch.device("cpu")
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -52,6 +54,75 @@ def test_the_pipeline_compiles(length: int, vec: int, dtype: str, flags: dict[st
         assert plan is not None and plan.fits(streams)
         code = nvrtc._compile(backward._FOLDER / "backward_rows.cu", (*macros, *plan.macros), "sm_90a")
         assert b"rows_pipelined" in code
+
+
+LAID_OUT = [
+    (torch.arange(24.0).view(2, 3, 4)[:, :, :1], 1, 1),
+    (torch.arange(12.0).view(4, 3)[:, :1], 1, 0),
+    (torch.ones(1).expand(2, 3, 1), 1, 1),
+    (torch.arange(30.0).view(2, 3, 5)[:, :, 2:3], 1, -2),
+    (torch.arange(60.0).view(2, 3, 5, 2)[..., :1, :1], 2, 2),
+    (torch.arange(48.0).view(2, 3, 4, 2)[..., :1], 2, -2),
+    (torch.arange(24.0).view(4, 6)[:, :5], 1, -1),
+    (torch.arange(24.0).view(4, 6).t(), 1, -1),
+    (torch.arange(24.0).view(4, 6)[:, ::2], 1, 1),
+    (torch.ones(4, 1).expand(4, 6), 1, 1),
+    (torch.arange(120.0).view(2, 3, 4, 5)[:, :, 1:3], 2, -1),
+]
+
+
+@pytest.mark.parametrize(("tensor", "count", "dim"), LAID_OUT)
+def test_kernels_read_the_rows_that_a_view_has(tensor: torch.Tensor, count: int, dim: int) -> None:
+    """Also where the dims behind the normalised ones have one element, so that rows seem to end with the tensor."""
+    _, outer, length, inner = backward._form(tensor.shape, count, dim)
+    assert inner == 1
+    data, pitch = backward._laid_out(tensor, count, dim, length)
+    room = data.untyped_storage().nbytes() // data.element_size() - data.storage_offset()
+    assert (outer - 1) * pitch + length <= room
+    assert torch.equal(data.as_strided((outer, length), (pitch, 1)), tensor.reshape(outer, length))
+
+
+@pytest.mark.parametrize("inner", [1, 6])
+def test_one_element_at_a_time_is_always_aligned(inner: int) -> None:
+    """bf16 beside fp32, at an address that no fp32 lies at."""
+    case = backward._Case(
+        torch.bfloat16, torch.float32, None, False, False, False, "t5", 0.0, 4, 8, inner, 8, 8, 8, 2, CPU
+    )  # fmt: skip
+    assert case.vec == 1
+    plan = plans.columns(backward._COLUMNS, 4, 8, 6, case.widest, max(case.alignment, case.widest))
+    assert plan.vec == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("shape", "dim"), [((6, 1000), -1), ((6, 1000, 3), 1)])
+def test_a_misaligned_half_beside_a_float_on_the_gpu(shape: tuple[int, ...], dim: int) -> None:
+    x = torch.randn(prod(shape) + 1, device="cuda", dtype=torch.bfloat16)[1:].view(shape).requires_grad_()
+    weight = torch.randn(1000, device="cuda", requires_grad=True)
+    found = torch.autograd.grad(ops.rms_norm(x, (1000,), weight, casting="t5", dim=dim, backend="cuda").sum(), x)[0]
+    wide = x.detach().double().requires_grad_()
+    exact = ops.rms_norm(wide, (1000,), weight.double(), casting="t5", dim=dim, backend="eager").sum()
+    torch.testing.assert_close(found.double(), torch.autograd.grad(exact, wide)[0], rtol=2**-7, atol=2e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("tensor", "count", "dim"), LAID_OUT[:6])
+def test_rows_that_end_before_the_tensor_does_on_the_gpu(tensor: torch.Tensor, count: int, dim: int) -> None:
+    """Every gradient of x, from one that is the sum's, of one element, too."""
+    x = tensor.cuda().requires_grad_()
+    end = dim % x.dim() + 1
+    shape = x.shape[end - count : end]
+    weight = torch.randn(shape, device="cuda")
+    for backend in ("cuda", "triton"):
+        y = ops.layer_norm(x, shape, weight, backend=backend, dim=dim)
+        wide = x.detach().double().requires_grad_()
+        exact = ops.layer_norm(wide, shape, weight.double(), backend="eager", dim=dim)
+        factors = torch.randn(y.shape, device="cuda").expand_as(y)
+        for dy in (None, factors):
+            (found,) = torch.autograd.grad(y.sum() if dy is None else (y * dy).sum(), x, retain_graph=True)
+            (right,) = torch.autograd.grad(
+                exact.sum() if dy is None else (exact * dy.double()).sum(), wide, retain_graph=True
+            )
+            torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [2, 4])

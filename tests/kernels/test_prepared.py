@@ -107,6 +107,19 @@ def test_softmax_that_repeats_is_not_launched_for_another_tensor(monkeypatch: py
         softmax("x")  # type: ignore[arg-type]
 
 
+def test_what_repeats_without_gradients_is_not_launched_where_one_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that torch's guard looks at tells the two calls apart: the leaf wants a gradient in both."""
+    monkeypatch.setattr(softmax_package, "prepared", table := prepared.Prepared())
+    monkeypatch.setattr(softmax_package, "latest", prepared.Latest())
+    leaf = torch.nn.Parameter(torch.randn(8))
+    table[layout(leaf, -1)] = lambda given: given + 100
+    for _ in range(3):
+        with torch.no_grad():
+            assert torch.equal(softmax(leaf), leaf + 100)
+    y = softmax(leaf)
+    assert torch.allclose(y, torch.softmax(leaf, -1)) and y.grad_fn is not None
+
+
 def test_fresh_tensors_are_contiguous_and_no_memory_is_shared() -> None:
     empty = prepared.allocator(torch.Size((3, 4)), torch.float16, torch.device("cpu"))
     first, second = empty(), empty()

@@ -13,6 +13,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.kernels.counters import launched
+from kernelyard.kernels.glu import cuda as glu_cuda
 from kernelyard.kernels.glu.layout import halves, layout, prepared, rows_of
 
 GATED = [name for name in ("swiglu", "geglu") if name in ops.operator_names()]
@@ -117,6 +118,20 @@ def test_geglu_keeps_its_digits_where_erf_cancels(device: torch.device) -> None:
                 torch.testing.assert_close(y.double(), expected, rtol=2e-5, atol=1e-30)
                 (got,) = torch.autograd.grad(y.sum(), x)
                 torch.testing.assert_close(got.double(), slope, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("strides", [(2, 1), (1, 5), (4, 2), (7, 3)])
+def test_up_is_read_where_it_lies(strides: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halves of one column are rows at any stride: the other half is not one element on. Launched on no GPU."""
+    gate = torch.arange(40.0).as_strided((5, 2), strides)
+    launched: list[tuple[int, ...]] = []
+    monkeypatch.setattr(glu_cuda, "_bind", lambda *_: lambda *addresses: launched.append(addresses))
+    glu_cuda._prepare_forward("silu", gate, None)(gate, None)
+    dgate, _ = glu_cuda._prepare_backward("silu", torch.ones(5, 1), gate, None)(torch.ones(5, 1), gate, None)
+    forward, backward = launched
+    up = gate[:, 1:].data_ptr()
+    assert forward[:2] == (gate.data_ptr(), up)
+    assert backward[1:] == (gate.data_ptr(), up, dgate.data_ptr(), dgate[:, 1:].data_ptr())
 
 
 def test_geglu_names_the_forms_it_has() -> None:

@@ -77,9 +77,11 @@ class Latest:
     def note(self, key: Layout, leading: torch.Tensor, rest: Any, run: Callable[..., Any]) -> None:
         """A prepared call was found by its layout. It is remembered where it comes twice in a row.
 
-        Two layouts in turn would else make a guard, of microseconds, at each call.
+        Two layouts in turn would else make a guard, of microseconds, at each call. Never of a tensor that wants a
+        gradient: the guard does not see whether gradients are on, and a call under no_grad would stand for one that
+        needs a graph.
         """
-        if key == self._before:
+        if key == self._before and not leading.requires_grad:
             self.entry = (_guard(leading), rest, leading.data_ptr() % 16, run)
         self._before = key
 

@@ -41,7 +41,7 @@ def backward(
 
 def _prepare_forward(activation: str, gate: torch.Tensor, up: torch.Tensor | None) -> Callable[..., torch.Tensor]:
     left, right = halves(gate, up)
-    half = left.shape[-1] * left.element_size() if up is None else 0
+    half = _half(gate) if up is None else 0
     empty = allocator(left.shape, left.dtype, left.device)
     if not left.numel():
         return lambda gate, up: empty()
@@ -62,7 +62,8 @@ def _prepare_backward(
     activation: str, dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor | None
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     left, right = halves(gate, up)
-    half = left.shape[-1] * left.element_size() if up is None else 0
+    half = _half(gate) if up is None else 0
+    written = left.shape[-1] * left.element_size()
     if not dy.numel():
         return lambda dy, gate, up: gradients_like(gate, up)
     if _is_scattered(dy, left, right):
@@ -73,12 +74,17 @@ def _prepare_backward(
         dgate, dup = gradients_like(gate, up)
         at, to = gate.data_ptr(), dgate.data_ptr()
         if up is None:
-            launch(dy.data_ptr(), at, at + half, to, to + half)
+            launch(dy.data_ptr(), at, at + half, to, to + written)
         else:
             launch(dy.data_ptr(), at, up.data_ptr(), to, dup.data_ptr())
         return dgate, dup
 
     return run
+
+
+def _half(gate: torch.Tensor) -> int:
+    """Bytes from the gate to `up` in a packed tensor: halves of one column are rows at any stride of the last dim."""
+    return gate.shape[-1] // 2 * gate.stride(-1) * gate.element_size()
 
 
 def _is_scattered(*tensors: torch.Tensor) -> bool:

@@ -14,9 +14,9 @@ from cuda.bindings import driver
 
 from kernelyard.kernels import plans as column_plans
 from kernelyard.kernels.launch import Bound, Launcher
-from kernelyard.kernels.layout import along
 from kernelyard.kernels.lines import bits
 from kernelyard.kernels.norms import backward_plans as plans
+from kernelyard.kernels.norms.shapes import view
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR
 from kernelyard.kernels.prepared import LAYOUTS
@@ -82,7 +82,8 @@ class _Case(NamedTuple):
         """Elements to a vector, such that every vector of every tensor is aligned."""
         vec = VECTOR // max(self.x.itemsize, self.dy.itemsize)
         sizes = [self.length, self.x_pitch, self.dy_pitch, self.total_pitch] if self.inner == 1 else [self.inner]
-        while any(size % vec for size in sizes) or self.alignment % min(VECTOR, vec * self.widest):
+        # One element is aligned to itself, whatever a wider neighbour would need.
+        while vec > 1 and (any(size % vec for size in sizes) or self.alignment % min(VECTOR, vec * self.widest)):
             vec //= 2
         return vec
 
@@ -131,11 +132,11 @@ def normalise_backward(
         if dy is None and dtotal is not None:
             dx.copy_(dtotal)
         return dx, dweight.zero_(), dbias.zero_()
-    x, x_pitch = _laid_out(x, count, length, inner)
-    dy, dy_pitch = _laid_out(dy, count, length, inner)
+    x, x_pitch = _laid_out(x, count, dim, length)
+    dy, dy_pitch = _laid_out(dy, count, dim, length)
     total_pitch = length
     if dtotal is not None:
-        dtotal, total_pitch = _laid_out(dtotal, count, length, inner)
+        dtotal, total_pitch = _laid_out(dtotal, count, dim, length)
     at_x, at_dy, at_total = x.data_ptr(), dy.data_ptr(), dtotal.data_ptr() if dtotal is not None else 0
     at_weight = 0
     if weight is not None:
@@ -174,12 +175,12 @@ def _form(shape: torch.Size, count: int, dim: int) -> tuple[torch.Size, int, int
     return normalised, prod(shape[: last - count]), prod(normalised), prod(shape[last:])
 
 
-def _laid_out(tensor: torch.Tensor, count: int, length: int, inner: int) -> tuple[torch.Tensor, int]:
+def _laid_out(tensor: torch.Tensor, count: int, dim: int, length: int) -> tuple[torch.Tensor, int]:
     """The tensor as the kernels read it, copied where they cannot, and the elements from one row to the next."""
-    if inner > 1 or tensor.is_contiguous():
-        return tensor.contiguous(), length
-    view = along(tensor.flatten(-count), -1)
-    return view.data, view.pitch
+    if tensor.is_contiguous():
+        return tensor, length
+    rows = view(tensor, count, dim)
+    return rows.data, rows.pitch
 
 
 @lru_cache(LAYOUTS)
@@ -191,7 +192,7 @@ def _runner(case: _Case) -> Run:
             return run
     if case.inner > 1:
         columns = column_plans.columns(
-            _COLUMNS, case.outer, case.length, case.inner, case.widest, min(VECTOR, case.alignment)
+            _COLUMNS, case.outer, case.length, case.inner, case.widest, max(case.alignment, case.widest)
         )
         if columns.chunks == 1:
             return _columns(case, columns)
