@@ -29,7 +29,7 @@ def test_only_a_plain_call_without_a_gradient_is_one_for_its_result() -> None:
     assert prepared.inference(x) and prepared.inference(x, None, x)
     assert not prepared.inference(leaf) and not prepared.inference(x, None, leaf)
     with torch.no_grad():
-        assert prepared.inference(leaf)
+        assert prepared.inference(leaf) and prepared.inference(x, leaf)
     with torch.inference_mode():
         assert prepared.inference(x)
     with FlopCounterMode(display=False):
@@ -37,6 +37,15 @@ def test_only_a_plain_call_without_a_gradient_is_one_for_its_result() -> None:
 
     with forward_ad.dual_level():
         assert not prepared.inference(x)
+
+    class Own(torch.Tensor):
+        """Whose operators may be anything."""
+
+    own = torch.zeros(2).as_subclass(Own)
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            assert not prepared.inference(own) and not prepared.inference(x, None, own)
+    assert prepared.observed(own) and prepared.observed(x, None, own) and not prepared.observed(x, None, leaf)
 
     def negate(row: torch.Tensor) -> torch.Tensor:
         assert not prepared.inference(row)

@@ -60,6 +60,33 @@ def test_shapes_are_torchs(shape: tuple[int, ...], device: torch.device) -> None
         torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_an_ignored_row_counts_for_nothing_whatever_it_holds(reduction: str, device: torch.device) -> None:
+    logits = torch.randn(3, 7, device=device)
+    logits[1] = -float("inf")
+    target = torch.tensor([2, -100, 5], device=device)
+    options = (-100, reduction, 0.1, 0.1)
+    exact = _gradient(reference, logits.double(), target, *options)
+    assert exact.isfinite().all() and not exact[1].any()
+    for module in (*_written(device), ops.backend_module("cross_entropy", Backend.EAGER)):
+        loss = module.cross_entropy(logits, target, *options)
+        torch.testing.assert_close(loss.double(), reference(logits.double(), target, *options), rtol=1e-5, atol=1e-6)
+        got = _gradient(module.cross_entropy, logits, target, *options)
+        torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_z_loss_is_squared_in_float32(dtype: torch.dtype, device: torch.device) -> None:
+    """fp16 ends at 65504: the square of 256."""
+    logits = (torch.randn(4, 7, device=device) + 300).to(dtype)
+    target = torch.arange(4, device=device)
+    for module in (*_written(device), ops.backend_module("cross_entropy", Backend.EAGER)):
+        loss = module.cross_entropy(logits, target, -100, "mean", 0.0, 1e-4)
+        assert loss.dtype is dtype
+        exact = reference(logits.double(), target, -100, "mean", 0.0, 1e-4)
+        torch.testing.assert_close(loss.double(), exact, rtol=torch.finfo(dtype).eps, atol=0)
+
+
 def test_a_language_models_logits_are_read_where_they_lie() -> None:
     logits = torch.empty(3, 9, 40)
     shifted = logits[:, :-1].transpose(1, 2).movedim(1, -1)

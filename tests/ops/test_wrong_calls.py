@@ -121,6 +121,14 @@ def test_a_cpu_call_falls_back_to_eager_and_says_so_once(operator: Operator, cap
     ]
 
 
+def test_a_call_that_is_traced_says_so_too(caplog: pytest.LogCaptureFixture) -> None:
+    dispatch._said.clear()
+    with caplog.at_level(logging.WARNING, logger="kernelyard.ops"):
+        torch.compile(lambda x: ops.softmax(x), backend="eager", fullgraph=True)(torch.randn(3, 4))
+    said = [record.getMessage() for record in caplog.records if record.name == "kernelyard.ops"]
+    assert said == ["softmax on cpu runs torch's eager implementation: no kernel runs on a CPU"]
+
+
 WITHOUT_COMPILERS = """
 import sys
 sys.modules["triton"] = sys.modules["cuda"] = None

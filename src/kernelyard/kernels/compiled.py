@@ -36,7 +36,11 @@ def compiled(formula: Callable[..., Any]) -> Callable[..., Any]:
             return formula(*arguments)
         key = call_key(arguments)
         if key in traced:
-            return fused()(*arguments)
+            try:
+                return fused()(*arguments)
+            except torch._dynamo.exc.FailOnRecompileLimitHit:
+                # Dynamo looks at torch's global state too: determinism, the default dtype. It changed; compile again.
+                pass
         # One entry per shape is wanted here; the limit of 8 is meant for shapes that change by accident.
         with torch._dynamo.config.patch(recompile_limit=4096, accumulated_recompile_limit=4096):
             result = fused()(*arguments)

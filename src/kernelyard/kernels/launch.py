@@ -81,7 +81,8 @@ class Launcher:
         """`label` is the name launches are counted under; `cluster` CTAs share a row through each other's memory.
 
         `cooperative`: all CTAs are resident at once, or the launch fails. `overlapping`: may start while the kernel
-        before it on the stream ends, and itself waits for that one's results (griddepcontrol.wait).
+        before it on the stream ends, and itself waits for that one's results (griddepcontrol.wait); chips before Hopper
+        know no such launch and start it after the other.
         """
         self.label = label
         self.device = device
@@ -89,7 +90,7 @@ class Launcher:
         self.cluster = cluster
         self.shared_bytes = shared_bytes
         self.cooperative = cooperative
-        self.overlapping = overlapping
+        self.overlapping = overlapping and torch.cuda.get_device_capability(device)[0] >= 9
         self.function = int(_kernel(source, kernel, defines, device, cluster, shared_bytes)._handle)
 
     def bind(self, grid: Grid, addresses: int, *sizes: int) -> Bound:

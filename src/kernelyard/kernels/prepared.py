@@ -96,9 +96,14 @@ def _guard(leading: torch.Tensor) -> Callable[[torch.Tensor], bool]:
         return lambda _: False
 
 
-def observed(leading: torch.Tensor) -> bool:
+def observed(*tensors: torch.Tensor | None) -> bool:
     """Whether a tensor subclass, a functorch transform or a dispatch mode looks at operators."""
-    return type(leading) not in _PLAIN or _are_transforms_active() or _count_modes() > 0
+    if _are_transforms_active() or _count_modes() > 0:
+        return True
+    for tensor in tensors:  # noqa: SIM110
+        if tensor is not None and type(tensor) not in _PLAIN:
+            return True
+    return False
 
 
 def derivative_refusal() -> str | None:
@@ -123,13 +128,12 @@ def inference(leading: torch.Tensor, *others: torch.Tensor | None) -> bool:
         return False
     if forward_ad._current_level >= 0:
         return False
-    if not _is_grad_enabled():
-        return True
-    if leading.requires_grad:
+    wants = _is_grad_enabled()
+    if wants and leading.requires_grad:
         return False
     # A loop, since a generator's frame costs a microsecond.
-    for tensor in others:  # noqa: SIM110
-        if tensor is not None and tensor.requires_grad:
+    for tensor in others:
+        if tensor is not None and (type(tensor) not in _PLAIN or (wants and tensor.requires_grad)):
             return False
     return True
 

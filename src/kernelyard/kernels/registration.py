@@ -68,6 +68,7 @@ def register(
 
     positions = [entry if isinstance(entry, tuple) else (entry,) for entry in gradients]
     flat = [position for places in positions for position in places]
+    operands = sorted({0, *flat})
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         tensors, ctx.constants = save(inputs, output)
@@ -109,7 +110,7 @@ def register(
     Direct.__name__ = Direct.__qualname__ = name
 
     def call(*inputs: Any) -> Any:
-        if torch.compiler.is_compiling() or observed(inputs[0]):
+        if torch.compiler.is_compiling() or observed(*[inputs[position] for position in operands]):
             outputs = forward_op(*inputs)
         elif torch.is_grad_enabled() and wants_gradient(inputs):
             outputs = Direct.apply(*inputs)

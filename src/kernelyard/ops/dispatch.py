@@ -17,7 +17,7 @@ _log = logging.getLogger("kernelyard.ops")
 _FASTEST = (Backend.CUDA, Backend.TRITON)
 _KERNELS = [backend.value for backend in _FASTEST]
 _loaded: set[tuple[str, str]] = set()
-_said: set[tuple[str, str]] = set()
+_said: set[tuple[str, str, str]] = set()
 _accepted: dict[str, tuple[Callable[..., str | None], Callable[..., Any]]] = {}
 """`refusal` and function of each CUDA backend that has served a call: it is asked first, in little host time."""
 
@@ -25,8 +25,9 @@ _accepted: dict[str, tuple[Callable[..., str | None], Callable[..., Any]]] = {}
 def implementation(op: str, backend: Backend | str | None, x: torch.Tensor, *others: Any) -> Callable[..., Any]:
     """The function to call for `op(x, *others)`: the named backend's, or the fastest that takes the input.
 
-    Eager is the declared fallback of a call that names no backend; a log line says so once per device and
-    operator. Raises UsageError where a named backend does not exist or refuses the input, or nothing takes it.
+    Eager is the declared fallback of a call that names no backend; a log line says so once for each reason, of a call
+    that is traced too. Raises UsageError where a named backend does not exist or refuses the input, or nothing takes
+    it.
     """
     transformed = derivative_refusal()
     if backend is None and op in _accepted and transformed is None:
@@ -50,8 +51,7 @@ def implementation(op: str, backend: Backend | str | None, x: torch.Tensor, *oth
                 return getattr(module, op)
             reasons.append(f"{candidate.value} {reason}")
     function = _named(op, Backend.EAGER.value, None, x, *others)
-    if not torch.compiler.is_compiling():
-        _say_once(op, x.device.type, "; ".join(reasons) or "no kernel runs on a CPU")
+    _say_once(op, x.device.type, "; ".join(reasons) or "no kernel runs on a CPU")
     return function
 
 
@@ -101,12 +101,13 @@ def _load(op: str, backend: str) -> str | None:
     return None
 
 
-# What torch.compiler.assume_constant_result sets, without its import of Dynamo (a second): Dynamo runs the
-# import when it traces a call instead of tracing into it.
-_load._dynamo_marked_constant = _exists._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
 def _say_once(op: str, device_type: str, why: str) -> None:
-    if (op, device_type) not in _said:
-        _said.add((op, device_type))
+    if (op, device_type, why) not in _said:
+        _said.add((op, device_type, why))
         _log.warning("%s on %s runs torch's eager implementation: %s", op, device_type, why)
+
+
+# What torch.compiler.assume_constant_result sets, without its import of Dynamo (a second): Dynamo runs the import, and
+# says what is to be said, when it traces a call, instead of tracing into it.
+for _constant in (_load, _exists, _say_once):
+    _constant._dynamo_marked_constant = True  # type: ignore[attr-defined]

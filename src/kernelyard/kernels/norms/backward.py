@@ -294,7 +294,7 @@ def _finish(case: _Case, parts: int) -> Callable[[int, list[int]], None]:
         (("TYPE", TYPES[case.parameter]), *plan.macros),
         device=case.device,
         threads=plan.across * plan.along,
-        overlapping=torch.cuda.get_device_capability(case.device)[0] >= 9,
+        overlapping=True,
     )
     bound = launcher.bind((-(-case.length // plan.columns), case.planes), 3, parts, case.length)
     return lambda parts, gradients: bound(parts, gradients[0], gradients[-1])

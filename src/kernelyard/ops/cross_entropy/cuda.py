@@ -80,7 +80,7 @@ class Builder:
             threads=threads,
             cluster=cluster,
             shared_bytes=shared_bytes,
-            overlapping=overlapping and self.modern,
+            overlapping=overlapping,
         )
 
     def small(self) -> Bound:

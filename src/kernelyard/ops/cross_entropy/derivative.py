@@ -73,7 +73,7 @@ def registered(backend: str, forward: Forward, backward: Backward) -> Callable[.
         z_loss: float,
     ) -> torch.Tensor:
         arguments = (input, target, ignore_index, reduction, label_smoothing, z_loss)
-        if torch.compiler.is_compiling() or observed(input):
+        if torch.compiler.is_compiling() or observed(input, target):
             return operator(*arguments)
         if input.requires_grad and torch.is_grad_enabled():
             return operator(*arguments) if reduction == "none" else one_pass(*arguments)

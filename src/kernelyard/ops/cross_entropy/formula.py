@@ -15,7 +15,8 @@ def cross_entropy(
     logits, classes = input.reshape(-1, input.shape[-1]), target.reshape(-1).long()
     counts = classes != ignore_index
     known = (classes >= 0) & (classes < logits.shape[1])
-    below = logits.float()
+    # An ignored row counts for nothing, whatever it holds: of minus infinity alone its gradient would be NaN.
+    below = torch.where(counts.unsqueeze(1), logits.float(), 0.0)
     peak = torch.amax(below.detach(), [1], keepdim=True)
     peak = torch.where(torch.isinf(peak) & (peak < 0), torch.zeros_like(peak), peak)
     below = below - peak

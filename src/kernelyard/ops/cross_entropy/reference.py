@@ -15,6 +15,7 @@ def cross_entropy(
     logits, classes = input.reshape(-1, input.shape[-1]), target.reshape(-1).long()
     counts = classes != ignore_index
     known = (classes >= 0) & (classes < logits.shape[1])
+    logits = torch.where(counts.unsqueeze(1), logits, 0.0)
     lse = logits.logsumexp(1)
     losses = lse - logits.gather(1, torch.where(known, classes, 0)[:, None])[:, 0]
     if label_smoothing:

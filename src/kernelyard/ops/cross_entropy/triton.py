@@ -93,7 +93,8 @@ def _rows_forward(
         tl.store(p_kept + 2 * i_row, b_max, mask=i_row < M)
         tl.store(p_kept + 2 * i_row + 1, b_sum, mask=i_row < M)
     if GRADIENT:
-        scale = tl.load(p_kept + 2 * M) if SCALED else 1.0
+        # Not 2 * M, which is of 32 bits: 2^30 rows are more than that holds.
+        scale = tl.load(p_kept + M + M) if SCALED else 1.0
         b_factor, b_share, b_hit = _factors(b_max, b_sum, m_counts, m_known, N, scale, smoothing, z, Z)
         b_dx = b_e * b_factor[:, None] - b_share[:, None]
         b_dx = tl.where(o_n[None, :] == b_target[:, None], b_dx - b_hit[:, None], b_dx)
@@ -133,7 +134,7 @@ def _long_forward(
         tl.store(p_kept + 2 * i_row, top)
         tl.store(p_kept + 2 * i_row + 1, total)
     if GRADIENT:
-        scale = tl.load(p_kept + 2 * M) if SCALED else 1.0
+        scale = tl.load(p_kept + M + M) if SCALED else 1.0
         factor, share, hit = _factors(top, total, m_counts, m_known, N, scale, smoothing, z, Z)
         # The row is read again from its end: what was read last is still in L2.
         for i in range(BLOCKS):
@@ -153,7 +154,7 @@ def _gradient(
     scale = 1.0
     if not EACH:
         dy = tl.load(p_dy).to(tl.float32)
-        scale = dy * tl.load(p_kept + 2 * M)
+        scale = dy * tl.load(p_kept + M + M)
     i_group = tl.program_id(0).to(tl.int64)
     if MADE:
         # What the forward pass made is right already: there is nothing to do.
