@@ -109,5 +109,5 @@ def _say_once(op: str, device_type: str, why: str) -> None:
 
 # What torch.compiler.assume_constant_result sets, without its import of Dynamo (a second): Dynamo runs the import, and
 # says what is to be said, when it traces a call, instead of tracing into it.
-for _constant in (_load, _exists, _say_once):
-    _constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_load._dynamo_marked_constant = _exists._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
