@@ -5,7 +5,7 @@ import random
 import pytest
 from made_up_runs import ENVIRONMENT, judged, run_folder
 
-from kernelyard.campaign.comparison import Comparison, compare
+from kernelyard.campaign.comparison import Comparison, Side, compare
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.runs import answers_of, read_run, side_of
 from kernelyard.core.errors import UsageError
@@ -81,6 +81,15 @@ def test_many_questions_make_chance_findings_rarer(tmp_path) -> None:
 def test_unlike_settings_are_refused(tmp_path, changes) -> None:
     with pytest.raises(UsageError, match="cannot be compared"):
         compared(tmp_path, [judged(1, 2.0)], [judged(1, 2.0, **changes)])
+
+
+def test_the_order_of_two_runs_does_not_decide_what_is_compared() -> None:
+    """KernelBench kept no dtype: from its side there was nothing to disagree about."""
+    known = Side("known", {}, {}, {"device": "a", "dtype": "float32"}, {"torch": "2"})
+    less = Side("less", {}, {}, {"device": "a"}, {})
+    for a, b in ((known, less), (less, known)):
+        with pytest.raises(UsageError, match="cannot be compared: dtype"):
+            compare(a, b, [1.0])
 
 
 def test_unlike_versions_are_said_and_other_texts_left_out(tmp_path) -> None:

@@ -177,7 +177,7 @@ def test_what_kernelbench_judged_is_taken_and_said(start: Start, tmp_path: Path)
 
 
 def test_a_strangers_message_cannot_repaint_the_terminal(capsys) -> None:
-    with _Shown(Found((), 0), [], 0) as shown:
+    with _Shown(Found((), 0, ()), [], 0) as shown:
         shown.judged(judged(1, message="ValueError: \x1b[2J\u202e gone\nmore"))
     out = capsys.readouterr().out
     assert "incorrect_value  ValueError: \\u001b[2J\\u202e gone  (1.0 s)" in out

@@ -13,8 +13,10 @@ from verdicts import ENVIRONMENT, SETTINGS, judged, suite
 
 from kernelyard.campaign import ledger as module
 from kernelyard.campaign.ledger import FILE_NAME, Ledger, Owner
-from kernelyard.campaign.records import Foreign, Key
+from kernelyard.campaign.records import Candidate, Foreign, Key
+from kernelyard.campaign.work import Work
 from kernelyard.core.errors import UsageError
+from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Status
 
 KEY = Key(1, 1, 0)
@@ -67,6 +69,36 @@ def test_a_run_has_one_kind_of_settings(ledger: Ledger) -> None:
     ledger.finish(judged(KEY))
     with pytest.raises(UsageError, match="dtype bf16, not fp32"):
         ledger.begin(suite(), SETTINGS, ENVIRONMENT)
+
+
+def test_settings_do_not_change_under_who_is_judging(ledger: Ledger, tmp_path: Path) -> None:
+    """Before the first verdict too: it would be kept under the later settings."""
+    changed = SETTINGS.model_copy(update={"dtype": "bf16"})
+    with Ledger(tmp_path) as other:
+        other._owner = Owner(module._host(), os.getppid(), module._started(os.getppid()) or 0)
+        assert ledger.lease(KEY)
+        with pytest.raises(UsageError, match="dtype fp32, not bf16"):
+            other.begin(suite(), changed, ENVIRONMENT)
+        ledger.release()
+        other.begin(suite(), changed, ENVIRONMENT)
+        with pytest.raises(UsageError, match="begun anew with other settings"):
+            ledger.finish(judged(KEY))
+        assert other.judged() == []
+
+
+def test_a_verdict_on_a_text_that_is_no_longer_in_the_file_is_not_waited_for(ledger: Ledger, tmp_path: Path) -> None:
+    """Another process leased it with the older text, and finishes it."""
+    candidate = Candidate(KEY, Source(Path("solution.py"), "the newer text"))
+    with Ledger(tmp_path) as other:
+        other._owner = Owner(module._host(), os.getppid(), module._started(os.getppid()) or 0)
+        assert other.lease(KEY)
+        work = Work(ledger, [candidate], lambda _: True, room=1)
+        assert work._lease([candidate]) is None and work.look_elsewhere() == []
+        other.begin(suite(), SETTINGS, ENVIRONMENT)
+        other.finish(judged(KEY, solution="the older text's"))
+        assert work.look_elsewhere() == [] and work.to_build() == candidate
+        work.stop()
+        assert ledger.judged() == []
 
 
 def test_foreign_outcomes_are_shown_until_there_is_a_verdict(ledger: Ledger) -> None:

@@ -1,5 +1,7 @@
 """What a source mentions raises a flag with its line, and nothing else does."""
 
+import time
+
 import pytest
 
 from kernelyard.core.policy import RULINGS, Policy, Ruling
@@ -69,6 +71,22 @@ def test_a_mention_is_flagged_with_its_line(source: str, flag: str, line: int) -
 )
 def test_what_is_no_mention_raises_nothing(source: str) -> None:
     assert not flags(source)
+
+
+@pytest.mark.parametrize("piece", ["/* ", "__global__ ", "__launch_bounds__(", "// /*", "__global__ void "])
+def test_a_text_that_opens_and_never_closes_takes_no_longer(piece: str) -> None:
+    """It is read in the judge's process, in the candidate's turn: 48 KB of the first took 10 s, and 500 are allowed."""
+    source = f"SOURCE = '''{piece * (500_000 // len(piece))};'''"
+    begin = time.monotonic()
+    assert lint(source, full_precision=True) == [] and kernels_of(source) == ()
+    assert time.monotonic() - begin < 10
+
+
+def test_long_names_take_no_longer() -> None:
+    source = "\n".join("x = " + ".".join(["half"] * 2000) for _ in range(20))
+    begin = time.monotonic()
+    lint(source, full_precision=True)
+    assert time.monotonic() - begin < 10
 
 
 def test_half_precision_is_no_news_where_the_problem_is_in_it() -> None:

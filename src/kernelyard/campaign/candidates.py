@@ -30,10 +30,12 @@ class Found:
     """In the order of their keys, each key once."""
     unwanted: int
     """Solutions to problems that are not in the suite."""
+    unreadable: tuple[str, ...]
+    """Why each file that has a solution's name and cannot be read is none."""
 
 
 def find(folder: Path, suite: Suite) -> Found:
-    """The candidates in `folder`. Raises UsageError for one without any, and for two of one key."""
+    """The candidates in `folder`. Raises UsageError for one without any that can be read, and for two of one key."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; expected one that holds {LAYOUTS}")
     found: dict[Key, Path] = {}
@@ -48,7 +50,16 @@ def find(folder: Path, suite: Suite) -> Found:
     if not found:
         others = f" ({unwanted} are for problems that were not chosen)" if unwanted else ""
         raise UsageError(f"{folder}: no solution to a problem of {suite.name}{others}; expected {LAYOUTS}")
-    return Found(tuple(Candidate(key, read(found[key])) for key in sorted(found)), unwanted)
+    candidates: list[Candidate] = []
+    unreadable: list[UsageError] = []
+    for key in sorted(found):
+        try:
+            candidates.append(Candidate(key, read(found[key])))
+        except UsageError as error:
+            unreadable.append(error)
+    if not candidates:
+        raise unreadable[0]
+    return Found(tuple(candidates), unwanted, tuple(map(str, unreadable)))
 
 
 def levels_of(folder: Path) -> set[int]:

@@ -5,7 +5,7 @@ for the problems one by one.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelyard.campaign.analysis import Answers
@@ -73,11 +73,17 @@ class Comparison(Record):
     notes: tuple[str, ...]
 
 
+def _unlike(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str | None, str | None]]:
+    """What the two say differently, or only one of them says: the name and what either says."""
+    for name in dict.fromkeys([*a, *b]):
+        if a.get(name) != b.get(name):
+            yield name, a.get(name), b.get(name)
+
+
 def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
     """Raises UsageError where the runs' settings forbid it, or no problem is in both."""
-    for name, said in a.must_agree.items():
-        if (other := b.must_agree.get(name)) != said:
-            raise UsageError(f"{a.run} and {b.run} cannot be compared: {name} {said} and {other}; expected the same")
+    for name, said, other in _unlike(a.must_agree, b.must_agree):
+        raise UsageError(f"{a.run} and {b.run} cannot be compared: {name} {said} and {other}; expected the same")
     left_out = _left_out(a, b)
     places = sorted(place for place in a.answers.keys() & b.answers.keys() if _title(a, b, place) not in left_out)
     if not places:
@@ -90,11 +96,7 @@ def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
     if speeds := _speeds(pairs):
         summary.append(speeds)
     single = [found for one, other in pairs if (found := _problem(one, other))]
-    unlike = [
-        f"{name} differs: {said} and {b.should_agree.get(name)}"
-        for name, said in a.should_agree.items()
-        if b.should_agree.get(name) != said
-    ]
+    unlike = [f"{name} differs: {said} and {other}" for name, said, other in _unlike(a.should_agree, b.should_agree)]
     return Comparison(
         a=a.run,
         b=b.run,

@@ -47,6 +47,7 @@ _SCHEMA = (
         PRIMARY KEY (level, problem, sample))""",
     f"PRAGMA user_version = {_VERSION}",
 )
+_ANY_VERDICT = "SELECT 1 FROM verdicts LIMIT 1"
 _KEY = "level = ? AND problem = ? AND sample = ?"
 
 
@@ -82,6 +83,7 @@ class Ledger:
             raise UsageError(f"{folder}: no {FILE_NAME}; expected the folder of a run that `kernelyard run` began")
         self._owner = Owner.this()
         self._lock = threading.RLock()
+        self._begun: Settings | None = None
         try:
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -106,10 +108,10 @@ class Ledger:
         self._connection.close()
 
     def begin(self, suite: Suite, settings: Settings, environment: Environment) -> None:
-        """Note what is judged, how and where. Raises UsageError for a run whose verdicts were made with others."""
+        """Note what is judged, how and where. Raises UsageError for a run that is judged, or was, with others."""
         with self._transaction() as do:
             kept = self.settings
-            if kept is not None and kept != settings and do("SELECT count(*) FROM verdicts").fetchone()[0]:
+            if kept is not None and kept != settings and (self._is_leased(do) or do(_ANY_VERDICT).fetchone()):
                 was, now = kept.model_dump(mode="json"), settings.model_dump(mode="json")
                 changed = ", ".join(f"{name} {was[name]}, not {now[name]}" for name in was if was[name] != now[name])
                 raise UsageError(f"{self.path.parent} was judged with {changed}; expected the same, or another folder")
@@ -120,6 +122,12 @@ class Ledger:
                 ("environment", environment.model_dump_json()),
             ):
                 do("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+        self._begun = settings
+
+    def _is_leased(self, do: "_Do") -> bool:
+        """Whether somebody else who lives has something under way."""
+        rows = do("SELECT host, pid, started, expires FROM leases").fetchall()
+        return any(row[:3] != self._who and row[3] > time.time() and not Owner(*row[:3]).gone for row in rows)
 
     def meta(self, name: str) -> str | None:
         """What `begin` noted: `suite`, `suite_sha256`, `settings`, `environment`, the latter two as JSON."""
@@ -209,10 +217,12 @@ class Ledger:
         The first verdict stands, so that finishing twice, or after another process that took the lease for lost,
         changes nothing. Only `infra_error` gives way to a later one.
         """
-        settings = self.settings
-        if settings is None:
-            raise ValueError("a verdict is finished in a run that has begun")
         with self._transaction() as do:
+            settings = self.settings
+            if settings is None:
+                raise ValueError("a verdict is finished in a run that has begun")
+            if self._begun not in (None, settings):
+                raise UsageError(f"{self.path.parent} was begun anew with other settings; expected another folder")
             key = judged.key
             lease = f"DELETE FROM leases WHERE {_KEY} AND host = ? AND pid = ? AND started = ?"
             do(lease, (*_columns(key), *self._who))

@@ -115,7 +115,9 @@ def _against_best(verdict: Verdict, baseline: Baseline) -> Gain:
 
 def _credited(verdict: Verdict, ratio: float, low: float | None, high: float | None, decision: Decision | None) -> Gain:
     """A gain that the judge's own clock does not show is the worker's word alone, and counts for nothing."""
-    return Gain(min(ratio, 1.0) if verdict.confirmed is False else ratio, low, high, decision)
+    if verdict.confirmed is False:
+        return Gain(min(ratio, 1.0), decision=decision)
+    return Gain(ratio, low, high, decision)
 
 
 def of_kernelbench(

@@ -95,11 +95,16 @@ class Slot:
         """What it is at, for whoever looks."""
         self._process: Any = None
         self._pipe: Connection | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        """Between who starts the process and who ends it: one started behind a `close` would never be ended."""
 
     def judge(self, entry: Entry, solution: Source, build: Build) -> Answer:
         """Blocks until there is a verdict or no hope of one."""
         try:
             pipe = self._pipe or self._start()
+            if pipe is None:
+                return Answer(None, "the slot is closed")
             pipe.send((entry, solution, build))
             while True:
                 patience = self.terms.silence
@@ -111,30 +116,39 @@ class Slot:
                 if isinstance(said, Answer):
                     self.phase = ""
                     if said.verdict is None:
-                        self.close()  # whatever it met may have left it unwell
+                        self._end()  # whatever it met may have left it unwell
                     return said
                 self.phase = said
         except (EOFError, OSError):
             self._process.join(5)
             fault = f"the judge's process ended, exit code {self._process.exitcode}, while {self.phase or 'starting'}"
-        self.close()
+        self._end()
         return Answer(None, fault)
 
     def close(self) -> None:
-        """End the process and with it every worker. Harmless twice."""
-        if self._pipe is not None:
-            self._pipe.close()
-            self._pipe = None
-            self._process.kill()
-            self._process.join()
+        """End the process and with it every worker; none is started any more. Harmless twice, from any thread."""
+        self._closed = True
+        self._end()
 
-    def _start(self) -> Connection:
+    def _end(self) -> None:
+        with self._lock:
+            if self._pipe is not None:
+                self._pipe.close()
+                self._pipe = None
+                self._process.kill()
+                self._process.join()
+
+    def _start(self) -> Connection | None:
+        """The pipe to a new process; None after `close`."""
         context = multiprocessing.get_context("spawn")
-        pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self.device, self.terms), name="slot")
-        self._process.start()
-        theirs.close()
-        self._pipe = pipe
+        with self._lock:
+            if self._closed:
+                return None
+            pipe, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs, self.device, self.terms), name="slot")
+            self._process.start()
+            theirs.close()
+            self._pipe = pipe
         return pipe
 
 

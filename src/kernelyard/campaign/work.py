@@ -34,8 +34,10 @@ class Work:
     def __init__(
         self, ledger: Ledger, candidates: Iterable[Candidate], builds: Callable[[Candidate], bool], room: int
     ) -> None:
-        self._ledger, self._builds, self._room = ledger, builds, room
+        self._ledger, self._room = ledger, room
         self._pending = list(candidates)
+        # Asked once: it reads the whole text, and everything that is left is looked over at each turn.
+        self._builds = {candidate.key: builds(candidate) for candidate in self._pending}
         self._ready: list[Task] = []
         self._elsewhere: list[Candidate] = []
         self._building = self._judging = 0
@@ -48,7 +50,7 @@ class Work:
         with self._changed:
             while not self._over():
                 if self._building + len(self._ready) < self._room:
-                    candidate = self._lease(filter(self._builds, self._pending))
+                    candidate = self._lease(each for each in self._pending if self._builds[each.key])
                     if candidate is not None:
                         self._building += 1
                         return candidate
@@ -79,7 +81,7 @@ class Work:
                     assert task is not None
                     self._ready.remove(task)
                 else:
-                    plain = (candidate for candidate in self._pending if not self._builds(candidate))
+                    plain = (candidate for candidate in self._pending if not self._builds[candidate.key])
                     candidate = self._lease(sorted(plain, key=place))
                     task = Task(candidate, Build()) if candidate is not None else None
                 if task is not None:
@@ -104,9 +106,15 @@ class Work:
         done: list[Candidate] = []
         with self._changed:
             for candidate in list(self._elsewhere):
-                if self._ledger.stands(candidate.key) is not None:
+                stands = self._ledger.stands(candidate.key)
+                if stands is not None and stands[0] == candidate.source.sha256:
                     done.append(candidate)
-                elif self._ledger.lease(candidate.key):
+                    self._elsewhere.remove(candidate)
+                    continue
+                if stands is not None:
+                    # The file has been written anew since they read it.
+                    self._ledger.retire(candidate.key)
+                if self._ledger.lease(candidate.key):
                     self._pending.append(candidate)
                 else:
                     continue

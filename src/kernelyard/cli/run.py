@@ -116,7 +116,7 @@ def run(
                 jobs=jobs, on_judged=shown.judged, on_elsewhere=shown.elsewhere, on_look=shown.look,
             )  # fmt: skip
             pipeline.run()
-        for reason in pipeline.unfit:
+        for reason in (*found.unreadable, *pipeline.unfit):
             print(f"kernelyard: {reason}", file=sys.stderr)
         _export(folder, ledger)
         verdicts = {one.key: one.verdict.status for one in ledger.judged()}
@@ -125,6 +125,7 @@ def run(
         missing = [key for key in keys if key not in known or verdicts.get(key) is Status.INFRA_ERROR]
     if missing:
         print(f"kernelyard: {len(missing)} of {len(keys)} could not be judged, {missing[0]} first", file=sys.stderr)
+    if missing or found.unreadable:
         raise typer.Exit(1)
 
 

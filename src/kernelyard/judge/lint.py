@@ -32,6 +32,7 @@ MENTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
 }  # fmt: skip
 # Modules that answer for the judge's worker: assigning to what is theirs changes what others see.
+_LONGEST_NAME = 8
 GUARDED = ("torch", "time", "sys", "os", "builtins", "gc", "triton")
 
 
@@ -66,8 +67,9 @@ def kernels_of(source: str) -> tuple[str, ...]:
         if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(mark) for mark in node.decorator_list)
     ]
     for text, _ in _strings(tree):
-        code = re.sub(r"__launch_bounds__\s*\([^)]*\)", "", _code(text))
-        names += re.findall(r"__global__\b[^;{(]*?\b(\w+)\s*\(", code)
+        # Bounded: a text of half a megabyte that opens and never closes would be read from every opening to its end.
+        code = re.sub(r"__launch_bounds__\s*\([^)]{0,200}\)", "", _code(text))
+        names += re.findall(r"__global__\b[^;{(]{0,400}?\b(\w+)\s*\(", code)
     return tuple(dict.fromkeys(names))
 
 
@@ -120,8 +122,11 @@ def _aliases(tree: ast.Module) -> dict[str, str]:
 
 
 def _dotted(node: ast.expr, aliases: dict[str, str]) -> str:
+    """The name, or the end of one that is longer than any that means something here."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
+        if len(parts) == _LONGEST_NAME:
+            break
         parts.append(node.attr)
         node = node.value
     if isinstance(node, ast.Name):
@@ -138,5 +143,9 @@ def _strings(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 def _code(text: str) -> str:
     """C++ without comments, line for line."""
-    without = re.sub(r"/\*.*?\*/", lambda found: "\n" * found.group().count("\n"), text, flags=re.DOTALL)
-    return re.sub(r"//[^\n]*", "", without)
+    pieces, at = [], 0
+    # By hand, up to the first that is not closed: a pattern looks for the end from every beginning, 10 s for 48 KB.
+    while (begin := text.find("/*", at)) >= 0 and (end := text.find("*/", begin + 2)) >= 0:
+        pieces += [text[at:begin], "\n" * text.count("\n", begin, end)]
+        at = end + 2
+    return re.sub(r"//[^\n]*", "", "".join([*pieces, text[at:]]))
