@@ -5,17 +5,19 @@ import math
 
 import pytest
 from made_up_runs import ENVIRONMENT, baseline, baselines, judged, run_folder, suite_of, timing
+from typer.testing import CliRunner
 from verdicts import SETTINGS
 
 from kernelyard.campaign.analysis import Analysis
 from kernelyard.campaign.baselines import FILES, Variant
 from kernelyard.campaign.intervals import any_right, beta, holm, mean, share, sign_p, student_p
-from kernelyard.campaign.kernelbench_files import RESULTS
+from kernelyard.campaign.kernelbench_files import RESULTS, export
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.outcomes import BEST, EAGER, kernelbench_status
 from kernelyard.campaign.records import Foreign
 from kernelyard.campaign.runs import analyze, flagged, read_run
+from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Flag, Status
 
@@ -260,6 +262,32 @@ def test_a_run_of_kernelbench_is_analysed_by_what_it_kept(tmp_path) -> None:
     assert [ending.status for ending in found.groups[0].endings] == ["passed", "incorrect_shape"]
     assert [score.fast_p["1.0"] for score in found.kernelbench] == [0.25, 0.25], "of the four in the baseline"
     assert [score.untimed for score in found.kernelbench] == [1, 1]
+
+
+def test_verdicts_that_came_after_the_export_are_said(tmp_path) -> None:
+    """KernelBench's line is of its file, which a killed run has not written."""
+    run = run_folder(tmp_path / "run", [judged(1, 2.0)])
+    with Ledger(run) as ledger:
+        export(run, ledger.judged(), [])
+    assert read_run(run).unexported == 0
+    run_folder(run, [judged(2, 2.0), judged(3, status=Status.INFRA_ERROR)])
+    assert read_run(run).unexported == 1
+    found, _ = analyze(read_run(run), Opponents(), None, {})
+    assert any("1 verdicts are not in eval_results.json" in note for note in found.notes)
+
+
+def test_a_level_is_a_part_of_a_run(tmp_path) -> None:
+    run = run_folder(tmp_path / "run", [judged(1, 2.0), judged(1, 3.0, level=2)])
+    with Ledger(run) as ledger:
+        export(run, ledger.judged(), [])
+    part = read_run(run).of([2])
+    assert [each.level for each in part.judged] == [2] and list(part.results) == [2]
+    with pytest.raises(UsageError, match="no verdict on level 3"):
+        read_run(run).of([3])
+    done = CliRunner().invoke(build("analyze"), ["analyze", str(run), "--level", "1", "--json"])
+    assert done.exit_code == 0
+    counted = json.loads(done.stdout.splitlines()[-1])
+    assert [group["problems"] for group in counted["groups"]] == [1]
 
 
 def test_a_baseline_of_another_device_is_refused(tmp_path) -> None:

@@ -61,7 +61,7 @@ def export(folder: Path, judged: Sequence[Judged], foreign: Sequence[Foreign]) -
         place = results_folder(folder, level, levels)
         place.mkdir(exist_ok=True)
         entries = {one.key: dict(one.outcome) for one in foreign if one.level == level}
-        entries |= {one.key: entry(one) for one in judged if one.level == level and _told(one)}
+        entries |= {one.key: entry(one) for one in judged if one.level == level and is_told(one)}
         results: dict[str, list[dict[str, Any]]] = {}
         for key in sorted(entries):
             results.setdefault(str(key.problem), []).append(entries[key])
@@ -187,7 +187,8 @@ def pass_at_k(results: dict[str, list[dict[str, Any]]], counts: Sequence[int] = 
     }
 
 
-def _told(one: Judged) -> bool:
+def is_told(one: Judged) -> bool:
+    """Whether it has an entry: it says something of the solution."""
     return one.verdict.status not in _BLAMELESS
 
 

@@ -1,7 +1,7 @@
 """A run as an analysis takes it: from its ledger, or from a folder that KernelBench left."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from kernelyard.campaign.analysis import P_VALUES, Analysis, Answers, groups
 from kernelyard.campaign.candidates import levels_of
 from kernelyard.campaign.comparison import Side
-from kernelyard.campaign.kernelbench_files import RESULTS, read, results_folder
+from kernelyard.campaign.kernelbench_files import RESULTS, is_told, read, results_folder
 from kernelyard.campaign.kernelbench_score import kernelbench_score
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.campaign.opponents import Opponents
@@ -61,6 +61,28 @@ class Run:
     foreign: tuple[Key, ...]
     """Beside verdicts: samples that KernelBench judged and nobody since."""
     suite_sha256: str | None
+
+    def of(self, levels: Collection[int]) -> "Run":
+        """Its part of those levels. Raises UsageError where there is none."""
+        judged = tuple(each for each in self.judged if each.level in levels)
+        results = {level: found for level, found in self.results.items() if level in levels}
+        if not judged and not results:
+            said = ", ".join(map(str, sorted(levels)))
+            raise UsageError(f"{self.folder}: no verdict on level {said}; expected a level of the run")
+        foreign = tuple(key for key in self.foreign if key.level in levels)
+        return replace(self, judged=judged, results=results, foreign=foreign)
+
+    @property
+    def unexported(self) -> int:
+        """Verdicts that eval_results.json has not: of a run that was killed, or is under way."""
+        told = {
+            (level, problem, entry["sample_id"], (entry.get("metadata") or {}).get("solution_sha256"))
+            for level, results in self.results.items()
+            for problem, entries in results.items()
+            for entry in entries
+        }
+        ours = [(*astuple(each.key), each.verdict.solution_sha256) for each in self.judged if is_told(each)]
+        return sum(each[0] in self.results and each not in told for each in ours)
 
     @property
     def hardware(self) -> str | None:
@@ -235,6 +257,8 @@ def _notes(run: Run, opponents: Opponents, suite: Suite | None) -> Iterable[str]
     for name in MUST_AGREE:
         if " and " in facts.get(name, ""):
             yield f"these verdicts are of unlike settings, and one number of them means little: {name} {facts[name]}"
+    if count := run.unexported:
+        yield f"{count} verdicts are not in {RESULTS} and KernelBench's line: `kernelyard run RUN --export` adds them"
     if run.judged and run.foreign:
         also = f", and with them {len(run.theirs)} problems" if run.theirs else ""
         yield f"{len(run.foreign)} samples were judged by KernelBench alone: they are in its line and in no other{also}"

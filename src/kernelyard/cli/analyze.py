@@ -1,5 +1,6 @@
 """`kernelyard analyze RUN`: the numbers of a run, with what they could as well have been."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -61,15 +62,17 @@ def analyze(
     if against is not None:
         if html or png or table:
             raise UsageError("--html, --png and --table are of one run, not of --compare")
-        a, b = (_side(read_run(folder, levels), opponents, selection) for folder in against)
+        a, b = (_side(_read(folder, levels), opponents, selection) for folder in against)
         compared = compare(a, b, p_values)
         console.print(comparison_text(compared))
         if json:
             print(compared.model_dump_json())
         return
     assert run is not None
-    found = read_run(run, levels)
+    found = _read(run, levels)
     suite = _suite(selection, found)
+    if suite is not None:
+        found = found.of({entry.level for entry in suite.entries})
     renewed = _self_judged(table, found, suite) if table is not None else None
     k_values = tuple(dict.fromkeys(k or (1,)))
     reasons = _degenerate(found, suite)
@@ -87,6 +90,12 @@ def analyze(
         print(table)
     if json:
         print(analysis.model_dump_json())
+
+
+def _read(folder: Path, levels: Sequence[int]) -> Run:
+    """The run, or its part of the levels that were asked for."""
+    found = read_run(folder, levels)
+    return found.of(levels) if levels else found
 
 
 def _side(run: Run, opponents: Opponents, selection: Selection) -> Side:
