@@ -12,7 +12,6 @@ from kernelyard.kernels.norms import backward, backward_plans
 
 TYPES = {"float": torch.float32, "Bfloat": torch.bfloat16, "Half": torch.float16}
 FLAGS = {"CENTRED": 1, "HAS_WEIGHT": 1, "HAS_BIAS": 1, "HAS_TOTAL": 0}
-CPU = torch.device("cpu")
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -82,14 +81,23 @@ def test_kernels_read_the_rows_that_a_view_has(tensor: torch.Tensor, count: int,
     assert torch.equal(data.as_strided((outer, length), (pitch, 1)), tensor.reshape(outer, length))
 
 
-@pytest.mark.parametrize("inner", [1, 6])
-def test_one_element_at_a_time_is_always_aligned(inner: int) -> None:
-    """bf16 beside fp32, at an address that no fp32 lies at."""
-    case = backward._Case(
-        torch.bfloat16, torch.float32, None, False, False, False, "t5", 0.0, 4, 8, inner, 8, 8, 8, 2, CPU
-    )  # fmt: skip
+@pytest.mark.parametrize("shape", [(4, 8), (4, 8, 6)])
+def test_one_element_at_a_time_is_always_aligned(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """bf16 beside fp32, at an address that no fp32 lies at. Launched on no GPU."""
+    cases: list[backward._Case] = []
+
+    def runner(case: backward._Case) -> backward.Run:
+        cases.append(case)
+        return lambda *_: None
+
+    monkeypatch.setattr(backward, "_runner", runner)
+    x = torch.zeros(prod(shape) + 1, dtype=torch.bfloat16)[1:].view(shape)
+    dy, rstd = torch.zeros(shape), torch.ones(prod(shape) // 8)
+    options = {"offset": 0.0, "casting": "t5", "centred": False, "bias": False, "count": 1, "dim": 1}
+    backward.normalise_backward(dy, x, torch.ones(8), rstd, rstd, **options)
+    (case,) = cases
     assert case.vec == 1
-    plan = plans.columns(backward._COLUMNS, 4, 8, 6, case.widest, max(case.alignment, case.widest))
+    plan = plans.columns(backward._COLUMNS, case.outer, case.length, 6, case.widest, case.alignment)
     assert plan.vec == 1
 
 
@@ -107,8 +115,11 @@ def test_a_misaligned_half_beside_a_float_on_the_gpu(shape: tuple[int, ...], dim
 @pytest.mark.gpu
 @pytest.mark.parametrize(("tensor", "count", "dim"), LAID_OUT[:6])
 def test_rows_that_end_before_the_tensor_does_on_the_gpu(tensor: torch.Tensor, count: int, dim: int) -> None:
-    """Every gradient of x, from one that is the sum's, of one element, too."""
-    x = tensor.cuda().requires_grad_()
+    """Every gradient of x, whatever its own strides: of a sum, one element's, and of a concatenation, a slice's."""
+    # `tensor.cuda()` would lay a slice out anew.
+    whole = torch.empty(0).set_(tensor.untyped_storage()).cuda()
+    x = whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).requires_grad_()
+    assert x.stride() == tensor.stride()
     end = dim % x.dim() + 1
     shape = x.shape[end - count : end]
     weight = torch.randn(shape, device="cuda")
@@ -116,12 +127,10 @@ def test_rows_that_end_before_the_tensor_does_on_the_gpu(tensor: torch.Tensor, c
         y = ops.layer_norm(x, shape, weight, backend=backend, dim=dim)
         wide = x.detach().double().requires_grad_()
         exact = ops.layer_norm(wide, shape, weight.double(), backend="eager", dim=dim)
-        factors = torch.randn(y.shape, device="cuda").expand_as(y)
-        for dy in (None, factors):
-            (found,) = torch.autograd.grad(y.sum() if dy is None else (y * dy).sum(), x, retain_graph=True)
-            (right,) = torch.autograd.grad(
-                exact.sum() if dy is None else (exact * dy.double()).sum(), wide, retain_graph=True
-            )
+        factors = torch.randn(torch.cat([y, y], -1).shape, device="cuda")
+        for loss in (torch.sum, lambda y, by=factors: (torch.cat([y, y], -1) * by).sum()):
+            (found,) = torch.autograd.grad(loss(y), x, retain_graph=True)
+            (right,) = torch.autograd.grad(loss(exact), wide, retain_graph=True)
             torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-4)
 
 

@@ -47,7 +47,8 @@ class _Case(NamedTuple):
     dy_pitch: int
     total_pitch: int
     alignment: int
-    """The largest power of two, 16 at most, that divides all addresses."""
+    """The largest power of two, 16 at most, that divides all addresses; the wider element's size at least, since one
+    element is aligned to itself whatever a wider neighbour would need."""
     device: torch.device
 
     @property
@@ -82,8 +83,7 @@ class _Case(NamedTuple):
         """Elements to a vector, such that every vector of every tensor is aligned."""
         vec = VECTOR // max(self.x.itemsize, self.dy.itemsize)
         sizes = [self.length, self.x_pitch, self.dy_pitch, self.total_pitch] if self.inner == 1 else [self.inner]
-        # One element is aligned to itself, whatever a wider neighbour would need.
-        while vec > 1 and (any(size % vec for size in sizes) or self.alignment % min(VECTOR, vec * self.widest)):
+        while any(size % vec for size in sizes) or self.alignment % min(VECTOR, vec * self.widest):
             vec //= 2
         return vec
 
@@ -159,7 +159,7 @@ def normalise_backward(
         x_pitch,
         dy_pitch,
         total_pitch,
-        joint & -joint or VECTOR,
+        max(joint & -joint or VECTOR, x.itemsize, dy.itemsize),
         x.device,
     )
     gradients = [gradient.data_ptr() for gradient in (dweight, dbias) if gradient.numel()]
@@ -191,9 +191,7 @@ def _runner(case: _Case) -> Run:
         if run:
             return run
     if case.inner > 1:
-        columns = column_plans.columns(
-            _COLUMNS, case.outer, case.length, case.inner, case.widest, max(case.alignment, case.widest)
-        )
+        columns = column_plans.columns(_COLUMNS, case.outer, case.length, case.inner, case.widest, case.alignment)
         if columns.chunks == 1:
             return _columns(case, columns)
     return _split(case)
