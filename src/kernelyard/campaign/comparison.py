@@ -73,13 +73,6 @@ class Comparison(Record):
     notes: tuple[str, ...]
 
 
-def _unlike(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str | None, str | None]]:
-    """What the two say differently, or only one of them says: the name and what either says."""
-    for name in dict.fromkeys([*a, *b]):
-        if a.get(name) != b.get(name):
-            yield name, a.get(name), b.get(name)
-
-
 def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
     """Raises UsageError where the runs' settings forbid it, or no problem is in both."""
     for name, said, other in _unlike(a.must_agree, b.must_agree):
@@ -106,6 +99,13 @@ def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
         single=_adjusted(single, MARGIN),
         notes=tuple(unlike),
     )
+
+
+def _unlike(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str | None, str | None]]:
+    """What the two say differently, or only one of them says: the name and what either says."""
+    for name in dict.fromkeys([*a, *b]):
+        if a.get(name) != b.get(name):
+            yield name, a.get(name), b.get(name)
 
 
 def _left_out(a: Side, b: Side) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import kernelyard
 from kernelyard.campaign.intervals import any_right
-from kernelyard.campaign.records import Foreign, Judged, Key
+from kernelyard.campaign.records import NO_VERDICT, Foreign, Judged, Key
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.whole_file import write_whole
@@ -32,7 +32,6 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     "runtime": (int, float),
 }
 _LEVEL = re.compile(r"level_(\d+)")
-_BLAMELESS = (Status.INFRA_ERROR, Status.INVALID_PROBLEM)
 # By which key KernelBench tells why.
 _REASONS = {
     Status.COMPILE_ERROR: "compilation_error",
@@ -189,7 +188,7 @@ def pass_at_k(results: dict[str, list[dict[str, Any]]], counts: Sequence[int] = 
 
 def is_told(one: Judged) -> bool:
     """Whether it has an entry: it says something of the solution."""
-    return one.verdict.status not in _BLAMELESS
+    return one.verdict.status not in NO_VERDICT
 
 
 def statistics(samples_ms: Sequence[float], hardware: str, device: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kernelyard.campaign.records import Foreign, Judged, Key, Settings
+from kernelyard.campaign.records import NO_VERDICT, Foreign, Judged, Key, Settings
 from kernelyard.core.environment import Environment
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Status
@@ -127,7 +127,11 @@ class Ledger:
     def _is_leased(self, do: "_Do") -> bool:
         """Whether somebody else who lives has something under way."""
         rows = do("SELECT host, pid, started, expires FROM leases").fetchall()
-        return any(row[:3] != self._who and row[3] > time.time() and not Owner(*row[:3]).gone for row in rows)
+        return any(map(self._is_anothers, rows))
+
+    def _is_anothers(self, lease: tuple[str, int, int, float]) -> bool:
+        """Whether it is held still, and not by this process."""
+        return lease[:3] != self._who and lease[3] > time.time() and not Owner(*lease[:3]).gone
 
     def meta(self, name: str) -> str | None:
         """What `begin` noted: `suite`, `suite_sha256`, `settings`, `environment`, the latter two as JSON."""
@@ -152,13 +156,13 @@ class Ledger:
 
     def foreign(self) -> list[Foreign]:
         """Outcomes that KernelBench came to, of samples of whose solutions no verdict here says anything."""
-        query = f"""SELECT level, problem, sample, outcome FROM foreign_outcomes
+        query = """SELECT level, problem, sample, outcome FROM foreign_outcomes
             WHERE NOT EXISTS (SELECT 1 FROM verdicts WHERE verdicts.level = foreign_outcomes.level
                 AND verdicts.problem = foreign_outcomes.problem AND verdicts.sample = foreign_outcomes.sample
-                AND status NOT IN ('{Status.INFRA_ERROR.value}', '{Status.INVALID_PROBLEM.value}'))
+                AND status NOT IN (?, ?))
             ORDER BY level, problem, sample"""
         with self._transaction() as do:
-            rows = do(query).fetchall()
+            rows = do(query, [status.value for status in NO_VERDICT]).fetchall()
         names = ("level", "problem", "sample")
         return [Foreign(**dict(zip(names, row[:3], strict=True)), outcome=json.loads(row[3])) for row in rows]
 
@@ -194,7 +198,7 @@ class Ledger:
                 return False
             query = f"SELECT host, pid, started, expires FROM leases WHERE {_KEY}"
             held = do(query, _columns(key)).fetchone()
-            if held and held[:3] != self._who and held[3] > time.time() and not Owner(*held[:3]).gone:
+            if held and self._is_anothers(held):
                 return False
             row = (*_columns(key), *self._who, time.time() + LEASE_SECONDS)
             do("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?)", row)

@@ -7,15 +7,13 @@ from typing import Any
 
 from kernelyard.campaign.baselines import Baseline, Variant
 from kernelyard.campaign.intervals import product
-from kernelyard.campaign.records import Judged, Key
+from kernelyard.campaign.records import NO_VERDICT, Judged, Key
 from kernelyard.core.verdict import Decision, Status, Verdict
 from kernelyard.judge.decision import decide
 from kernelyard.judge.statistics import Ratio
 
 EAGER, BEST = "eager", "min(eager, compile)"
 OPPONENTS = (EAGER, BEST)
-NO_VERDICT = (Status.INFRA_ERROR.value, Status.INVALID_PROBLEM.value)
-"""Endings that say nothing of a solution: they are counted apart and in no share."""
 
 FindBaseline = Callable[[str, str, str, bool], Baseline | None]
 """By the problem's SHA-256, dtype, device name and training mode: `BaselineFolder.find`."""

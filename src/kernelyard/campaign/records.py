@@ -6,7 +6,10 @@ from typing import Any
 
 from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Source
-from kernelyard.core.verdict import Record, Verdict
+from kernelyard.core.verdict import Record, Status, Verdict
+
+NO_VERDICT = (Status.INFRA_ERROR, Status.INVALID_PROBLEM)
+"""Endings that say nothing of a solution: they are counted apart, in no share, and told to nobody."""
 
 
 @dataclass(frozen=True, order=True)

@@ -107,14 +107,13 @@ class Work:
         with self._changed:
             for candidate in list(self._elsewhere):
                 stands = self._ledger.stands(candidate.key)
-                if stands is not None and stands[0] == candidate.source.sha256:
-                    done.append(candidate)
-                    self._elsewhere.remove(candidate)
-                    continue
-                if stands is not None:
+                judged = stands is not None and stands[0] == candidate.source.sha256
+                if stands is not None and not judged:
                     # The file has been written anew since they read it.
                     self._ledger.retire(candidate.key)
-                if self._ledger.lease(candidate.key):
+                if judged:
+                    done.append(candidate)
+                elif self._ledger.lease(candidate.key):
                     self._pending.append(candidate)
                 else:
                     continue
