@@ -64,10 +64,10 @@ def stop(root: int) -> list[int]:
     while (new := [pid for pid in descendants(root) if pid not in stopped]) and time.monotonic() < deadline:
         send(new, signal.SIGSTOP)
         stopped += new
-    give_up_calls = min(deadline, time.monotonic() + _CALL_SECONDS)
-    while (moving := _states(stopped) - _STANDING) and time.monotonic() < (
-        deadline if b"R" in moving else give_up_calls
-    ):
+    end_of_calls = min(deadline, time.monotonic() + _CALL_SECONDS)
+    while moving := _states(stopped) - _STANDING:
+        if time.monotonic() > (deadline if b"R" in moving else end_of_calls):
+            break
         time.sleep(0.0005)
     return stopped
 
