@@ -1,6 +1,6 @@
 """Candidates an hour: KernelBench's own `eval_from_generations.py` and `kernelyard run`, on the same sixty.
 
-    python benchmarks/throughput.py CHECKOUT OUT [--problems 9-18] [--ways ours-cold,best-cold,...]
+    python benchmarks/throughput.py CHECKOUT OUT [--problems 19-28] [--ways ours-cold,best-cold,...]
 
 CHECKOUT is KernelBench's (423217d was used), OUT a folder for logs, results and `throughput.json`, to which every way
 is added as it ends: they may be taken one at a time, with the same OUT. The ways:
@@ -9,7 +9,7 @@ is added as it ends: they may be taken one at a time, with the same OUT. The way
 - `best-cold`, `best-warm`: theirs with build_cache, all CPU workers and a deadline of 60 s as ours; CUDA and Triton
   solutions are two runs there, whose times are added;
 - `defaults`: theirs as it comes, where each candidate is built when its turn comes. An hour and more for all sixty:
-  `--problems 9-9` tells as much.
+  `--problems 19-19` tells as much.
 
 Beside torch and Triton, KernelBench needs the wheels pydra-config, dill, PyYAML, tqdm and requests (with certifi,
 charset-normalizer, idna, urllib3). Its clients of language models and of Modal (modal, litellm, openai, dotenv) have no
@@ -164,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--problems", default=f"{candidates.FIRST}-{candidates.LAST}", help="of 9-18, a range")
+    parser.add_argument("--problems", default=f"{candidates.FIRST}-{candidates.LAST}", help="of 19-28, a range")
     parser.add_argument("--ways", default=",".join(WAYS))
     given = parser.parse_args()
     checkout, out = given.checkout.resolve(), given.out.resolve()
