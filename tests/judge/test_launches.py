@@ -46,10 +46,12 @@ def collected(candidate: Worker, baseline: Worker, policy: Policy = Policy.STRIC
 
 
 def test_a_kernel_of_the_source_is_found_among_what_ran() -> None:
-    found = collected(Worker("softmax", "Memcpy"), Worker("void at::native::softmax_warp_forward<float>(float*)"))
+    library = "void at::native::softmax_warp_forward<float>(float*)"
+    found = collected(Worker("softmax", "Memcpy"), Worker(library))
     assert found.evidence is not None and found.evidence.own == ("softmax",) and found.evidence.way == "callbacks"
+    assert [kernel.name for kernel in found.evidence.baseline] == [library]
     with pytest.raises(End, match="no_own_kernel"):
-        collected(Worker("void at::native::softmax_warp_forward<float>(float*)"), Worker())
+        collected(Worker(library), Worker())
 
 
 def test_what_cannot_be_seen_speaks_for_nobody_and_says_why() -> None:

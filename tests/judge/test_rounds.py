@@ -16,13 +16,14 @@ from torch import Tensor
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Decision, Status
 from kernelyard.judge import rounds as timing_rounds
+from kernelyard.judge import turns
 from kernelyard.judge.decision import confirms
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import counts_of, time_rounds
 from kernelyard.judge.statistics import signed_rank
-from kernelyard.judge.turns import take_turn
+from kernelyard.judge.turns import run_sets, take_turn
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.session import Fetched, Kept, Ran
 from kernelyard.sandbox.wire import Manner, layout
@@ -247,6 +248,18 @@ def test_the_outer_clock_asks_for_n_calls_alone_where_a_device_has_no_room_for_t
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 80 << 30))
     cuda = torch.device("cuda")
     assert counts_of(8, 8 << 20, cuda) == (4, 8)
-    assert counts_of(1, 8 << 30, cuda) == (1, 2)
-    assert counts_of(1, 12 << 30, cuda) == (1,)
+    assert counts_of(1, 4 << 30, cuda) == (1, 2)
+    assert counts_of(1, 6 << 30, cuda) == (1,)
     assert counts_of(1, 12 << 30, CPU) == (1, 2)
+
+
+def test_where_a_device_has_the_room_nobody_gives_memory_back_between_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[torch.device] = []
+    monkeypatch.setattr(turns, "make_room", given_back.append)
+    worker: Any = Here(CASES["softmax"][0])
+    sets = [[torch.randn(4, 33)] for _ in range(2)]
+    run_sets(worker, sets, (sets[0][0],), [0])
+    assert given_back == [CPU]
+    worker.lender.roomy = True
+    run_sets(worker, sets, (sets[0][0],), [0])
+    assert given_back == [CPU]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelyard.sandbox import device_memory, session
-from kernelyard.sandbox.device_memory import DeviceBytes
+from kernelyard.sandbox.device_memory import KEPT_BYTES, DeviceBytes
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.limits import Limits
@@ -105,8 +105,21 @@ def test_memory_is_kept_with_room_to_grow_where_there_is_any(lender: Lender, mon
     assert larger.size == 240 and outputs.closed, "twice as much is not there"
     lender.keeps = False
     assert not lender.lend(100, worker_may_write=True, timed=True).kept
+    lender.roomy = True
+    assert lender.lend(100, worker_may_write=True, timed=True) is larger
     lender.close()
     assert larger.closed and inputs.closed
+
+
+def test_where_there_is_room_a_large_piece_is_kept_as_it_is(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Small, "free", 4 * KEPT_BYTES)
+    assert not lender.lend(KEPT_BYTES + 1, worker_may_write=False, timed=True).kept
+    lender.roomy = True
+    inputs = lender.lend(KEPT_BYTES + 1, worker_may_write=False, timed=True)
+    assert inputs.size == KEPT_BYTES + 1
+    assert lender.lend(KEPT_BYTES, worker_may_write=False, timed=True) is inputs
+    lender.close()
+    assert inputs.closed
 
 
 def test_no_device_memory_without_an_nvidia_gpu() -> None:

@@ -1,7 +1,7 @@
 """A slot: one device, and a process of its own that judges one candidate after another on it.
 
 The judge's process runs problem files, sets torch's seeds and holds a context on the device, so each device has its
-own, and what ends one ends no run. It keeps two workers waiting, the problem at hand, and what the device can do: the
+own, and what ends one ends no run. It keeps workers waiting, the problem at hand, and what the device can do: the
 ceilings are measured once. Everything that makes a verdict fair - questions, weights, the baseline's times beside the
 candidate's - is made anew for each candidate.
 """
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 # Its imports and the device's start, on a loaded machine.
 _START_SECONDS = 180.0
+# A verdict takes two workers, and on an H100 as little as 2 s; a worker takes 3 s to start beside others. With two in
+# waiting, verdicts waited 0.5 to 3 s for the next. On a CPU, workers that start take time from those that are timed.
+_WAITING, _WAITING_CPU = 4, 2
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,8 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
     ceilings = functools.cache(measure_ceilings)
     ward = Ward.usual()
     loaded: tuple[Source, Problem] | None = None
-    with Pool(Post(terms.sandbox, terms.limits, device_name)) as pool:
+    waiting = _WAITING_CPU if device.type == "cpu" else _WAITING
+    with Pool(Post(terms.sandbox, terms.limits, device_name), size=waiting) as pool:
         while True:
             try:
                 entry, solution, build = pipe.recv()

@@ -182,6 +182,8 @@ class LaunchEvidence(Record):
     """How it was seen: by CUPTI's callbacks, or by torch's profiler."""
     own: tuple[str, ...]
     """Kernels that the submitted source defines and that ran."""
+    baseline: tuple[KernelRun, ...] = ()
+    """What the baseline's launched: a library may choose another kernel in another process."""
 
 
 class StressRecord(Record):

@@ -42,7 +42,8 @@ def collect(
     ran = tuple(KernelRun(name=name, count=count) for name, count in seen.kernels)
     defined = kernels_of(solution.text)
     own = tuple(name for name in defined if _ran(name, ran))
-    found.evidence = LaunchEvidence(kernels=ran, way=seen.way, own=own)
+    beside = tuple(KernelRun(name=name, count=count) for name, count in usual.kernels)
+    found.evidence = LaunchEvidence(kernels=ran, way=seen.way, own=own, baseline=beside)
     if not found.evidence.own:
         shown = ", ".join(kernel.name[:60] for kernel in ran[:3])
         wanted = f"none of {', '.join(defined[:5])}" if defined else "the source defines no kernel"

@@ -78,7 +78,8 @@ def run_sets(
     before: Callable[[], None] = lambda: None,
 ) -> Ran:
     """One request with a call on each set, whose answers, like `answer`, are in the judge's hands when it ends."""
-    make_room(session.device)
+    if not session.lender.roomy:
+        make_room(session.device)
     session.lend(answer, len(sets))
     return session.run(sets, manner=manner, keep=keep, before=before)
 

@@ -19,7 +19,7 @@ from kernelyard.sandbox.wire import POISON, WIRE_DTYPES, SharedBytes, TensorSpec
 
 KEPT_BYTES = 256 << 20
 """Memory up to this size stays mapped on both sides until the worker ends: creating, importing and unmapping it is
-milliseconds of a request. Two workers keep two such pieces each. Beyond it a request's own work is the larger."""
+milliseconds of a request. Two workers keep two such pieces each. Beyond it they do where the device has the room."""
 
 
 class DriverError(RuntimeError):

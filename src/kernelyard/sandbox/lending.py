@@ -1,6 +1,7 @@
 """The memory in which tensors cross between judge and worker: the device's where both can map it, else the host's.
 
-On a device, pieces of up to `KEPT_BYTES` stay mapped on both sides from one transfer to the next.
+On a device, pieces of up to `KEPT_BYTES`, and where there is room of any size, stay mapped on both sides from one
+transfer to the next.
 """
 
 import contextlib
@@ -20,6 +21,9 @@ class Lender:
         """Whether both sides have agreed on memory of the device."""
         self.keeps = True
         """Whether what fits `KEPT_BYTES` stays mapped; else each transfer has its own."""
+        self.roomy = False
+        """Whether the device holds all that crosses beside what either side holds: then pieces of any size stay mapped,
+        and nobody need give memory back between two transfers."""
         self._kept: dict[str, DeviceBytes] = {}
         self._given: set[DeviceBytes] = set()
 
@@ -31,7 +35,7 @@ class Lender:
         """
         if self.on_device:
             try:
-                if self.keeps and size <= KEPT_BYTES:
+                if self.roomy or (self.keeps and size <= KEPT_BYTES):
                     return self._keep("outputs" if worker_may_write else "inputs", size)
                 return self._create(size)
             except (torch.OutOfMemoryError, DriverError) as error:
@@ -69,7 +73,7 @@ class Lender:
             self._given.discard(kept)
         try:
             # With room to grow, so that inputs of other shapes need no new memory.
-            kept = DeviceBytes.create(min(2 * size, KEPT_BYTES), self.device)
+            kept = DeviceBytes.create(max(size, min(2 * size, KEPT_BYTES)), self.device)
         except torch.OutOfMemoryError:
             kept = self._create(size)
         kept.kept = True
