@@ -13,7 +13,7 @@ from kernelyard.campaign.records import Judged
 from kernelyard.campaign.selfjudged import as_solution, self_judged, write_references
 from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
-from kernelyard.core.verdict import Phase, Status
+from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence, Phase, Status
 from kernelyard.report.selfjudged import self_judged_table
 from kernelyard.suites.sources import folder
 from kernelyard.suites.suite import Suite
@@ -40,12 +40,15 @@ def test_each_level_is_counted_and_only_what_fails_is_named() -> None:
     assert f"float32, eval mode, policy training; made up, suite {SUITE.sha256[:16]}." in table
     assert "| 1 | 4 | 1 | 1 | 1 | 1 | 0.4 %, 0.4 % |" in table
     assert "1/1_Made_Up" not in table
-    assert "| 1/2_Made_Up | passed, faster | 1.30x (1.29-1.31) | 0.4 % |  |" in table
-    assert "| 1/3_Made_Up | invalid_problem | - | - | the reference / answers unlike itself |" in table
-    assert "| 1/4_Made_Up | no verdict | - | - |  |" in table
-    noisy = of_itself(SUITE, 4, 1.0, noise=0.5, decision="inconclusive")
+    assert "| 1/2_Made_Up | passed, faster | 1.30x (1.29-1.31) | 0.4 % | 769 us | - |  |" in table
+    assert "| 1/3_Made_Up | invalid_problem | - | - | - | - | the reference / answers unlike itself |" in table
+    assert "| 1/4_Made_Up | no verdict | - | - | - | - |  |" in table
+    ran = LaunchEvidence(kernels=(KernelRun(name="gemm", count=2), KernelRun(name="add", count=1)), own=())
+    flags = (Flag(name="no_own_kernel", evidence="ran: gemm"), Flag(name="bits_differ", evidence="so they do"))
+    noisy = of_itself(SUITE, 4, 1.0, noise=0.5, decision="inconclusive", evidence=ran, flags=flags)
     table = self_judged_table(SUITE, self_judged(SUITE, [*verdicts, noisy]))
-    assert "| 1/4_Made_Up | passed, inconclusive | 1.00x (0.99-1.01) | 50.0 % | too noisy to tell a tie |" in table
+    line = "| 1/4_Made_Up | passed, inconclusive | 1.00x (0.99-1.01) | 50.0 % | 1.00 ms | 3 |"
+    assert f"{line} too noisy to tell a tie; bits_differ: so they do |" in table
     alone = suite_of(1)
     assert self_judged_table(alone, self_judged(alone, verdicts)).endswith("All of them passed and are a tie.")
 

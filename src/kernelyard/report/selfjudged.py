@@ -6,11 +6,13 @@ from statistics import median
 from kernelyard.campaign.selfjudged import SelfJudged
 from kernelyard.core.verdict import Verdict
 from kernelyard.judge.decision import DEAF
-from kernelyard.report.table import NOT_MEASURED, format_interval, format_percent
+from kernelyard.report.table import NOT_MEASURED, format_interval, format_ms, format_percent
 from kernelyard.report.untrusted import visible
 from kernelyard.suites.suite import Suite
 
 LONGEST_REASON = 240
+# A reference calls libraries.
+OF_EVERY_REFERENCE = {"no_own_kernel"}
 
 
 def self_judged_table(suite: Suite, found: Sequence[SelfJudged]) -> str:
@@ -47,7 +49,10 @@ def _counts(found: Sequence[SelfJudged]) -> str:
 
 
 def _others(found: Sequence[SelfJudged]) -> str:
-    lines = ["| problem | ending | speedup (95 %) | noise floor | why |", "|---|---|--:|--:|---|"]
+    lines = [
+        "| problem | ending | speedup (95 %) | noise floor | a call | launches | why |",
+        "|---|---|--:|--:|--:|--:|---|",
+    ]
     return "\n".join(lines + [f"| {' | '.join(_cells(each))} |" for each in found])
 
 
@@ -56,16 +61,19 @@ def _cells(each: SelfJudged) -> tuple[str, ...]:
     title = f"{each.entry.level}/{name}" if each.entry.level else name
     verdict = each.verdict
     if verdict is None:
-        return title, "no verdict", NOT_MEASURED, NOT_MEASURED, ""
+        return title, "no verdict", *4 * (NOT_MEASURED,), ""
     ending = verdict.status.value + (f", {verdict.decision.value}" if verdict.decision else "")
     loud = "too noisy to tell a tie" if (verdict.noise or 0.0) > DEAF else ""
-    reasons = [verdict.message, loud, *(f"{flag.name}: {flag.evidence}" for flag in verdict.flags)]
+    flags = [f"{flag.name}: {flag.evidence}" for flag in verdict.flags if flag.name not in OF_EVERY_REFERENCE]
+    kernels = verdict.evidence.kernels if verdict.evidence else ()
     return (
         title,
         ending,
         format_interval(verdict.speedup, verdict.speedup_low, verdict.speedup_high),
         format_percent(None if verdict.noise is None else 100 * verdict.noise),
-        "; ".join(_line(reason) for reason in reasons if reason),
+        format_ms(verdict.time.p50_ms) if verdict.time else NOT_MEASURED,
+        str(sum(kernel.count for kernel in kernels)) if kernels else NOT_MEASURED,
+        "; ".join(_line(reason) for reason in (verdict.message, loud, *flags) if reason),
     )
 
 
