@@ -28,9 +28,10 @@ from kernelyard.sandbox.wire import Manner
 # one round in so many ends with a late call, and the one does whose answers are all looked at: who does it in eight
 # rounds of nine is missed once in 2000 verdicts.
 LATE_IN = 2
-# Of a request's inputs and answers: the judge's with its looks (2.5), those that cross and stay mapped for either
-# worker (2), and either worker's own (2), which keeps its memory. The rest is for what a solution needs besides.
-IN_FLIGHT = 8
+# Of a request's inputs and answers, at most, where nearly all are inputs: the judge's with its looks (3), those that
+# stay mapped where they cross (2 of the solution's, which hands inputs back to be looked at, 1 of the baseline's), and
+# either worker's own (2), which keeps its memory. The rest is for contexts, and what a solution needs besides.
+IN_FLIGHT = 9
 
 
 def time_rounds(
