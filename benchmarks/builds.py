@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from kernelyard.core.cores import usable_cores
 from kernelyard.core.problem import Source
 from kernelyard.judge.compiling import build
 from kernelyard.judge.headers import precompile, precompiled
@@ -73,14 +74,14 @@ def measure(text: str, builds: int, jobs: int, device: torch.device, first: int)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--builds", type=int, default=8)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=usable_cores())
     given = parser.parse_args()
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     text = CUDA if device.type == "cuda" else PLAIN
     with tempfile.TemporaryDirectory() as cache:
         os.environ["KERNELYARD_CACHE"] = cache
         assert precompiled() is None
-        print(f"torch {torch.__version__}, {given.builds} builds, {given.jobs} at a time, {os.cpu_count()} cores")
+        print(f"torch {torch.__version__}, {given.builds} builds, {given.jobs} at a time, {usable_cores()} cores")
         print(f"without  {measure(text, given.builds, given.jobs, device, 1)}", flush=True)
         begin = time.monotonic()
         folder = precompile()

@@ -1,6 +1,5 @@
 """`kernelyard run RUN_DIR`: judge a folder of solutions to the problems of a suite."""
 
-import os
 import sys
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.pipeline import Pipeline
 from kernelyard.campaign.records import Candidate, Judged, Settings
 from kernelyard.campaign.slot import Terms
+from kernelyard.core.cores import usable_cores
 from kernelyard.core.environment import describe, resolve_devices
 from kernelyard.core.errors import UsageError
 from kernelyard.core.policy import Policy
@@ -107,7 +107,7 @@ def run(
         ledger.begin(suite, settings, environment)
         _take_over(ledger, folder, levels_of(folder) | {candidate.key.level for candidate in found.candidates})
         left = _left(ledger, suite, found, retry or (), again=again)
-        jobs = jobs or max(1, (os.cpu_count() or 1) - CORES_A_SLOT * len(devices))
+        jobs = jobs or max(1, usable_cores() - CORES_A_SLOT * len(devices))
         known = {one.key for one in ledger.foreign()} - {candidate.key for candidate in left}
         theirs = [candidate for candidate in found.candidates if candidate.key in known]
         with _Shown(found, left, len(theirs)) as shown:
