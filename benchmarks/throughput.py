@@ -7,7 +7,7 @@ is added as it ends: they may be taken one at a time, with the same OUT. The way
 
 - `ours-cold`, `ours-warm`: `kernelyard run`, with empty caches and with what the run before built;
 - `best-cold`, `best-warm`: theirs with build_cache and all CPU workers; CUDA and Triton solutions are two runs there,
-  whose times are added. What a cold run takes without its builds, by its own progress bar, stands beside it;
+  whose times are added. What a cold run takes without the builds before it, by its own progress bar, stands beside it;
 - `defaults`: theirs as it comes, where each candidate is built when its turn comes. `--problems 19-19` tells as much.
 
 Ours has a deadline of 60 s a phase. Theirs, for all of a candidate, stays at its 180: of 6.4 GB it draws seven sets on
@@ -40,6 +40,8 @@ ROOT = Path(__file__).parents[1]
 SCRIPT = "scripts/eval_from_generations.py"
 WAYS = ("ours-cold", "ours-warm", "best-cold", "best-warm", "defaults")
 SAMPLES = {"cuda": 4, "triton": 2}
+# Where one candidate times out, theirs deletes what was built of all: those after it are built when their turn comes.
+CACHE_LOST = "[INFO] Removed cached folder"
 UNUSED = ("modal", "litellm", "openai", "dotenv")
 # Whatever is asked of it, and whatever it decorates, is it again.
 STAND_IN = """
@@ -99,13 +101,13 @@ def theirs(out: Path, checkout: Path, problems: range, way: str) -> dict[str, An
     cache = out / "their_cache"
     if way != "best-warm":
         shutil.rmtree(cache, ignore_errors=True)
-    seconds, builds, told = 0.0, 0.0, {}
+    seconds, builds, lost, told = 0.0, 0.0, 0, {}
     for kind, samples in SAMPLES.items():
         (out / kind / RESULTS).unlink(missing_ok=True)
         options = {
             "run_name": kind,
             "runs_dir": out,
-            "kernel_eval_build_dir": cache,
+            "kernel_eval_build_dir": cache / kind,
             "dataset_src": "local",
             "level": 1,
             "subset": f"[{problems[0]},{problems[-1]}]",
@@ -118,12 +120,14 @@ def theirs(out: Path, checkout: Path, problems: range, way: str) -> dict[str, An
         command = [sys.executable, SCRIPT, *(f"{name}={value}" for name, value in options.items())]
         log = out / f"{way}-{kind}.log"
         seconds += timed(command, log, environment, checkout)
-        builds += _build_seconds(log.read_text(errors="replace"))
+        said = log.read_text(errors="replace")
+        builds += _build_seconds(said)
+        lost += said.count(CACHE_LOST)
         file = out / kind / RESULTS
         if file.exists():
             shutil.copy(file, out / f"{way}-{kind}.json")
             told |= _theirs_told(read(file), kind)
-    return {"seconds": seconds, "builds": builds, "verdicts": told}
+    return {"seconds": seconds, "builds": builds, "lost": lost, "verdicts": told}
 
 
 def _build_seconds(log: str) -> float:
@@ -157,18 +161,19 @@ def together(records: list[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for record in records:
         for way, one in record.items():
-            sums = found.setdefault(way, {"seconds": 0.0, "builds": 0.0, "verdicts": {}})
+            sums = found.setdefault(way, {"seconds": 0.0, "builds": 0.0, "lost": 0, "verdicts": {}})
             sums["seconds"] += one["seconds"]
             sums["builds"] += one.get("builds", 0.0)
+            sums["lost"] += one.get("lost", 0)
             sums["verdicts"] |= one["verdicts"]
     return found
 
 
 def report(found: dict[str, Any]) -> str:
-    lines = [f"{'way':<10}  {'seconds':>8}  {'judged':>6}  {'an hour':>7}  {'without builds':>14}"]
+    lines = [f"{'way':<10}  {'seconds':>8}  {'judged':>6}  {'an hour':>7}  {'without builds':>14}  {'cache lost':>10}"]
     for way, one in found.items():
         judged, seconds, builds = len(one["verdicts"]), one["seconds"], one["builds"]
-        rest = f"{3600 * judged / (seconds - builds):14.0f}" if builds else ""
+        rest = f"{3600 * judged / (seconds - builds):14.0f}  {one['lost']:10}" if builds else ""
         lines.append(f"{way:<10}  {seconds:8.0f}  {judged:6}  {3600 * judged / seconds:7.0f}  {rest}".rstrip())
     first = next((found[way] for way in ("ours-cold", "ours-warm") if way in found), None)
     second = next((found[way] for way in ("best-cold", "best-warm", "defaults") if way in found), None)

@@ -17,6 +17,7 @@ from kernelyard.judge.alone import DISTURBED, TURNS, time_alone
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement
 from kernelyard.judge.statistics import Ratio
+from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.session import Ended, Ran
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -69,7 +70,8 @@ def exam() -> Exam:
 
 def looked_at(exam: Exam, baseline: Baseline, before: Measurement) -> Findings:
     found = Findings(measured=before)
-    candidate: Any = SimpleNamespace(process=SimpleNamespace(kill=baseline.solution_ends))
+    process = SimpleNamespace(kill=baseline.solution_ends)
+    candidate: Any = SimpleNamespace(process=process, lender=Lender(CPU), device=CPU)
     worker: Any = baseline
     time_alone(exam, candidate, worker, 4, found)
     return found

@@ -26,6 +26,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.stress import NAMES
+from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.session import Fetched, Kept, Ran
 from kernelyard.sandbox.wire import Manner, named_leaves
 from kernelyard.sandbox.worker import _describe
@@ -41,7 +42,7 @@ class Here:
     """A session without a worker: what a candidate returns crosses as it would."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
-        self.call, self.device = call, CPU
+        self.call, self.device, self.lender = call, CPU, Lender(CPU)
 
     def run(self, sets: Sequence[Sequence[Any]]) -> None:
         self.staged = [[v.clone() if isinstance(v, Tensor) else v for v in arguments] for arguments in sets]

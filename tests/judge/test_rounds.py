@@ -19,9 +19,9 @@ from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge import turns
 from kernelyard.judge.decision import confirms
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import End, Findings
+from kernelyard.judge.findings import End, Findings, make_room
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.rounds import counts_of, time_rounds
+from kernelyard.judge.rounds import counts_of, has_room, time_rounds
 from kernelyard.judge.statistics import signed_rank
 from kernelyard.judge.turns import run_sets, take_turn
 from kernelyard.sandbox.lending import Lender
@@ -254,12 +254,28 @@ def test_the_outer_clock_asks_for_n_calls_alone_where_a_device_has_no_room_for_t
 
 
 def test_where_a_device_has_the_room_nobody_gives_memory_back_between_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    given_back: list[torch.device] = []
-    monkeypatch.setattr(turns, "make_room", given_back.append)
+    cuda, given_back, memory = torch.device("cuda", 0), [], [8 << 30, 80 << 30]
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 20 << 30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 6 << 30)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: tuple(memory))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(memory[0]))
+    for free, roomy in ((60, False), (60, True), (10, True)):
+        memory[0] = free << 30
+        make_room(cuda, roomy=roomy)
+    assert given_back == [60 << 30, 10 << 30], "where too little is free it is given back all the same"
+
+    asked: list[bool] = []
+    monkeypatch.setattr(turns, "make_room", lambda device, *, roomy: asked.append(roomy))
     worker: Any = Here(CASES["softmax"][0])
-    sets = [[torch.randn(4, 33)] for _ in range(2)]
-    run_sets(worker, sets, (sets[0][0],), [0])
-    assert given_back == [CPU]
-    worker.lender.roomy = True
-    run_sets(worker, sets, (sets[0][0],), [0])
-    assert given_back == [CPU]
+    for worker.lender.roomy in (False, True):
+        run_sets(worker, [[torch.randn(4, 33)]], (torch.empty(4, 33),), [0])
+    assert asked == [False, True]
+
+
+def test_there_is_room_by_what_is_free_when_the_solution_has_been_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, memory = torch.device("cuda"), [80 << 30, 80 << 30]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: tuple(memory))
+    assert has_room(8 << 30, cuda, to_come=True) and not has_room(12 << 30, cuda, to_come=True)
+    memory[0] = 40 << 30  # a solution took the other half
+    assert has_room(8 << 30, cuda) and not has_room(8 << 30, cuda, to_come=True)
+    assert not has_room(1, CPU)

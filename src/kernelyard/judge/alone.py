@@ -13,7 +13,7 @@ from statistics import geometric_mean
 from kernelyard.core.verdict import Decision, Flag, Timing
 from kernelyard.judge.decision import band
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import Findings, blameless
+from kernelyard.judge.findings import Findings, blameless, make_room
 from kernelyard.judge.turns import some_of, take_turn, unseen
 from kernelyard.sandbox.session import Session
 
@@ -34,6 +34,8 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     measured = found.measured
     assert measured is not None
     candidate.process.kill()
+    candidate.lender.close()  # the memory that it had goes with it
+    make_room(candidate.device)
     with blameless():
         turns = [
             take_turn(

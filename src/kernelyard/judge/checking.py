@@ -99,7 +99,7 @@ def call_late(exam: Exam, candidate: Session, calls: int) -> None:
     softmax hidden so was 2.8x the baseline's speed on an H200; what is hidden of a large problem the clocks show.
     """
     question = exam.question()
-    make_room(exam.device)
+    make_room(exam.device, roomy=candidate.lender.roomy)
     # Of up to `calls`, the last is looked at: who joins his streams after a pause alone does so in the first.
     before = [exam.arguments() for _ in range(secrets.randbelow(calls))]
     candidate.lend(question.honest, len(before) + 1)

@@ -190,17 +190,16 @@ def _attempt(case: _Case) -> _Attempt:
         built = case.built()
         found.phase = Phase.QUEUE
         case.on_phase("waiting for the device")
-        with (
-            turn(case.device, case.deadlines.queue, state_folder()),
-            case.session() as candidate,
-            ExitStack() as later,
-        ):
+        with turn(case.device, case.deadlines.queue, state_folder()), ExitStack() as at_end:
+            at_end.callback(make_room, case.device)  # whoever has the device next needs it
             found.phase = Phase.START
             case.on_phase("starting workers")
-            found.missing_layers = candidate.process.missing
-            exam = _examine(case, built, candidate, lambda: later.enter_context(case.session()), found)
+            with case.session() as candidate, ExitStack() as later:
+                found.missing_layers = candidate.process.missing
+                exam = _examine(case, built, candidate, lambda: later.enter_context(case.session()), found)
             if case.plan.sanitizer is not None:
                 case.on_phase("compute-sanitizer")
+                make_room(case.device)
                 if flag := sanitized(exam, case.solution, built, post, case.deadlines, case.plan.sanitizer):
                     found.flag(flag)
     except (InvalidProblem, torch.OutOfMemoryError) as error:

@@ -112,7 +112,17 @@ IDLE_BYTES = 1 << 30
 """What the judge's allocator may keep of a GPU: giving it back and taking it anew is milliseconds of a request."""
 
 
-def make_room(device: torch.device) -> None:
-    """Give back the memory that this process's allocator keeps for itself: the workers share the device."""
-    if device.type == "cuda" and torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) > IDLE_BYTES:
+SPARE = 4
+"""Of a device's memory, the part that has to be free for a worker that needs more than it had."""
+
+
+def make_room(device: torch.device, *, roomy: bool = False) -> None:
+    """Give back the memory that this process's allocator keeps for itself: the workers share the device.
+
+    `roomy`: not while enough is free without.
+    """
+    if device.type != "cuda" or torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) <= IDLE_BYTES:
+        return
+    free, total = torch.cuda.mem_get_info(device)
+    if not roomy or SPARE * free < total:
         torch.cuda.empty_cache()

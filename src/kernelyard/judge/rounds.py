@@ -32,6 +32,10 @@ LATE_IN = 2
 # stay mapped where they cross (2 of the solution's, which hands inputs back to be looked at, 1 of the baseline's), and
 # either worker's own (2), which keeps its memory. The rest is for contexts, and what a solution needs besides.
 IN_FLIGHT = 9
+# Of them, what is still to come when the solution has been checked.
+TO_COME = 8
+# How much more where the float64 answer to a large question is computed as a whole.
+WHOLE = 2
 
 
 def time_rounds(
@@ -50,9 +54,11 @@ def time_rounds(
     counts = counts_of(plan.calls_of(question_bytes), question_bytes, candidate.device)
     # All requests cross alike: of the outer clock's N and 2N calls, N alone might fit what is kept.
     largest = counts[-1] * question_bytes
-    for lender in (candidate.lender, baseline.lender):
-        lender.keeps, lender.roomy = largest <= KEPT_BYTES, has_room(largest, candidate.device)
     make_room(candidate.device)  # of the checks: float64 answers are larger than all that is timed
+    whole = exam.parted is None and question_bytes > PART_BYTES
+    roomy = has_room(largest * (WHOLE if whole else 1), candidate.device, to_come=True)
+    for lender in (candidate.lender, baseline.lender):
+        lender.keeps, lender.roomy = largest <= KEPT_BYTES, lender.on_device and roomy
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
     on_phase("the judge's own clock")
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found)
@@ -175,13 +181,18 @@ def counts_of(calls: int, question_bytes: int, device: torch.device) -> tuple[in
     return (few, 2 * few) if device.type != "cuda" or has_room(2 * few * question_bytes, device) else (few,)
 
 
-def has_room(request_bytes: int, device: torch.device) -> bool:
+def has_room(request_bytes: int, device: torch.device, *, to_come: bool = False) -> bool:
     """Whether requests of so many bytes go through a GPU without anyone giving memory back between them.
+
+    By all of its memory, so that no solution has a say; `to_come`: by what is free of it now.
 
     To free and to have 6 GB anew was 38 % of a verdict's time. And of calls of 3.03 ms, on an H200 that did so, half
     took 3.38 and none took anything between, the baseline's more often: what is freed seems to be cleared meanwhile.
     """
-    return device.type == "cuda" and IN_FLIGHT * request_bytes <= torch.cuda.mem_get_info(device)[1]
+    if device.type != "cuda":
+        return False
+    free, total = torch.cuda.mem_get_info(device)
+    return TO_COME * request_bytes <= free if to_come else IN_FLIGHT * request_bytes <= total
 
 
 def _outside(

@@ -78,8 +78,7 @@ def run_sets(
     before: Callable[[], None] = lambda: None,
 ) -> Ran:
     """One request with a call on each set, whose answers, like `answer`, are in the judge's hands when it ends."""
-    if not session.lender.roomy:
-        make_room(session.device)
+    make_room(session.device, roomy=session.lender.roomy)
     session.lend(answer, len(sets))
     return session.run(sets, manner=manner, keep=keep, before=before)
 
