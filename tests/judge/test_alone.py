@@ -30,7 +30,7 @@ class Baseline:
     """A worker of which a call takes `beside` ms until the solution is gone, and `alone` ms from then on."""
 
     def __init__(self, beside: float, alone: float) -> None:
-        self.device = CPU
+        self.device, self.lender = CPU, Lender(CPU)
         self.times = [beside, alone]
         self.calls = 0
 

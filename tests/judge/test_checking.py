@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from kernelyard.core.operator import Tolerance
+from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Problem
-from kernelyard.core.verdict import Status
+from kernelyard.core.verdict import Status, StressRecord
 from kernelyard.judge.checking import (
+    LATE,
     LATE_CALLS,
     UNORDERED,
     call_late,
@@ -84,6 +86,7 @@ def test_an_honest_solution_is_asked_everything_that_is_fair() -> None:
 
 
 CALLS = 3
+PLAN = Plan(calls=2 * CALLS)
 
 
 class OnAStream(Here):
@@ -91,6 +94,7 @@ class OnAStream(Here):
 
     def __init__(self, call: Callable[..., Any], *, joined: int) -> None:
         super().__init__(call)
+        self.device = torch.device("cuda")  # by name alone
         self.joined, self.late_calls = joined, 0
 
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
@@ -117,7 +121,7 @@ def test_a_stream_of_its_own_that_nobody_joins() -> None:
     unjoined: Any = OnAStream(lambda x: x.softmax(-1), joined=0)
     check(exam, unjoined, first, Findings())
     with pytest.raises(End) as raised:
-        check_order(exam, unjoined, CALLS)
+        check_order(exam, unjoined, PLAN, Findings(), PLAN.round_bytes // CALLS)
     assert raised.value.status is Status.INCORRECT_VALUE
     assert raised.value.message.startswith(UNORDERED) and "elements differ" in raised.value.message
 
@@ -137,8 +141,14 @@ def test_a_stream_of_its_own_that_is_joined_passes() -> None:
     exam = Exam(SOFTMAX, torch.float32, CPU, Tolerance())
     exam.first_question()
     joined: Any = OnAStream(lambda x: x.softmax(-1), joined=CALLS)
-    check_order(exam, joined, CALLS)
+    found = Findings()
+    check_order(exam, joined, PLAN, found, PLAN.round_bytes // CALLS)
+    assert joined.late_calls == LATE_CALLS and found.stresses == [StressRecord(name=LATE, outcome="passed")]
+    check_order(exam, joined, PLAN, found, PLAN.round_bytes + 1)
+    joined.device = CPU
+    check_order(exam, joined, PLAN, found, 1)
     assert joined.late_calls == LATE_CALLS
+    assert [stress.reason for stress in found.stresses[1:]] == ["the problem is large", "a CPU has no streams"]
 
 
 def test_a_stress_that_fails_is_named() -> None:
@@ -241,6 +251,12 @@ def test_redrawn_weights_are_asked_of_those_who_got_them(weights: str) -> None:
         found = examined(lambda x: model[-1](x), made, weights=weights)
         record = next(stress for stress in found.stresses if stress.name == "weights")
         assert record.outcome == ("passed" if weights == "state_dict" else "skipped")
+        assert [flag.name for flag in found.flags] == ([] if weights == "state_dict" else ["weights_not_taken"])
+        if weights == "seed":
+            strict = Findings(weights=weights, policy=Policy.STRICT)
+            exam = Exam(made, torch.float32, CPU, Tolerance())
+            with pytest.raises(End, match="weights_not_taken: its state_dict lacks norm"):
+                settle_weights(exam, exam.first_question(), strict)
         if weights == "state_dict":
             with pytest.raises(End, match="were redrawn, and loaded with load_state_dict"):
                 examined(lambda x: model[-1].linear(x), made, weights=weights)  # type: ignore[operator]

@@ -6,10 +6,10 @@ import random
 import pytest
 import torch
 
-from kernelyard.core.verdict import Decision
+from kernelyard.core.verdict import Decision, Timing
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
-from kernelyard.judge.outside import Least, Outside, doubt
+from kernelyard.judge.outside import Least, Outside, doubt, understated
 from kernelyard.judge.statistics import Ratio, paired_ratio, signed_rank
 from kernelyard.sandbox.session import Ran
 
@@ -228,6 +228,30 @@ def test_who_is_late_with_few_calls_alone_hides_nothing() -> None:
     late = _requests(generator, 0.02, 1.0, 0.3, late_with_few=2.8)
     assert late.missing < 0.05
     assert doubt(honest, late, CUDA) is not None
+
+
+@pytest.mark.parametrize(
+    ("cold", "bare", "noise", "found"),
+    [
+        (0.95, 1.0, 0.003, False),  # the launch is hidden by the flush
+        (1.1, 1.0, 0.003, False),  # cold is dearer
+        (0.3, 1.0, 0.003, True),
+        (0.3, 1.0, 0.6, False),  # a machine on which nothing is known
+        (0.05, 0.2, 0.003, False),  # of microseconds the launch is the most
+        (0.05, 0.3, 0.003, True),
+    ],
+)
+def test_cold_calls_that_take_less_than_warm_ones_are_told_wrong(
+    cold: float, bare: float, noise: float, found: bool
+) -> None:
+    def timing(ms: float, cache: str) -> Timing:
+        return Timing(samples_ms=(ms,) * 3, timer="host", cache=cache)
+
+    own, usual = (timing(cold, "cold"), timing(bare, "warm")), (timing(1.0, "cold"), timing(1.02, "warm"))
+    flag = understated(usual, own, noise, CUDA)
+    assert (flag is not None) == found
+    assert flag is None or "ms are missing" in flag.evidence
+    assert understated(usual, own, noise, CPU) is None
 
 
 def test_requests_of_one_length_are_held_against_the_baselines() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelyard.core.verdict import Status, Verdict
+from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge.decision import decide
-from kernelyard.judge.evaluate import evaluate
+from kernelyard.judge.evaluate import _Attempt, evaluate
+from kernelyard.judge.findings import Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox.launch import SandboxKind, choose
@@ -74,6 +75,15 @@ def test_the_native_sandbox_judges_alike(device: torch.device) -> None:
         verdict = judge(solution, device, kind=SandboxKind.NATIVE, plan=Plan(rounds=3, seconds=0))
         assert verdict.status is status, f"{name}: {verdict.message}"
         assert verdict.sandbox.kind == "native"
+
+
+def test_a_device_is_looked_at_after_whoever_did_not_end_as_workers_do() -> None:
+    def ended(status: Status, phase: Phase = Phase.CHECK, *, killed: bool = False) -> bool:
+        return _Attempt(status, "no", phase, Findings(), killed=killed).abnormal
+
+    assert ended(Status.CRASHED) and ended(Status.REJECTED, killed=True)
+    assert not ended(Status.REJECTED), "it was refused, and nobody was killed"
+    assert not ended(Status.REJECTED, Phase.COMPILE, killed=True)
 
 
 def test_weights_reach_the_solution_by_name(tmp_path: Path, device: torch.device) -> None:

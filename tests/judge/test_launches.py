@@ -54,6 +54,19 @@ def test_a_kernel_of_the_source_is_found_among_what_ran() -> None:
         collected(Worker(library), Worker())
 
 
+def test_a_name_that_a_library_or_the_baseline_launched_is_nobodys_own() -> None:
+    library, softmax = "void at::native::elementwise_kernel<128>(int)", "softmax"
+    decoy = Source(
+        Path("s.py"), KERNEL.text.replace("softmax", "at") + KERNEL.text.replace("softmax", "elementwise_kernel")
+    )
+    for source, ran, beside in ((decoy, library, "gemm"), (KERNEL, softmax, softmax)):
+        found = Findings()
+        sides = cast(Session, Worker(ran)), cast(Session, Worker(beside))
+        evidence.collect(*sides, [], source, torch.float32, found)
+        assert found.evidence is not None and not found.evidence.own
+        assert [flag.name for flag in found.flags] == ["no_own_kernel"]
+
+
 def test_what_cannot_be_seen_speaks_for_nobody_and_says_why() -> None:
     found = collected(Worker(unseen="it replays a graph"), Worker("softmax"))
     assert found.evidence is None and not found.flags and found.unseen == "it replays a graph"

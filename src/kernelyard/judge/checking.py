@@ -21,6 +21,7 @@ from kernelyard.sandbox.session import Fetched, Session
 from kernelyard.sandbox.wire import Manner
 
 TWO_ALIVE = "two_alive"
+LATE = "amid_other_work"
 UNORDERED = "called while its inputs were being written, and read at once, as if on a stream that nobody joins"
 LATE_CALLS = 2
 REDRAWN = "(weights that the constructor makes constant were redrawn, and loaded with load_state_dict)"
@@ -40,9 +41,15 @@ def ask(exam: Exam, candidate: Session, question: Question, found: Findings, str
 def settle_weights(exam: Exam, first: Question, found: Findings) -> Question:
     """The first question, with the weights that the solution has.
 
-    Redrawn constants reach a solution by its state_dict alone; one with other names has the constructor's.
+    Redrawn constants reach a solution by its state_dict alone; one with other names has the constructor's, and then
+    nothing tells whether it reads them. Raises End where the policy refuses that.
     """
     if exam.constants and found.weights != "state_dict":
+        names = ", ".join(list(exam.constants)[:3])
+        evidence = (
+            f"its state_dict lacks {names}, which stay as the constructor has them: an answer without them is right"
+        )
+        found.flag(Flag(name="weights_not_taken", evidence=evidence))
         exam.restore_constants("the solution's state_dict has other names or shapes")
         return exam.question(first.arguments)
     return first
@@ -85,10 +92,16 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
     found.stresses += [StressRecord(name=name, outcome="passed") for name in dict.fromkeys((changed, TWO_ALIVE))]
 
 
-def check_order(exam: Exam, candidate: Session, calls: int) -> None:
+def check_order(exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int) -> None:
     """Requests on a device in the middle of other work. Raises End for an answer that came out of order."""
-    for _ in range(LATE_CALLS):
-        call_late(exam, candidate, calls)
+    if candidate.device.type == "cpu":
+        found.stresses.append(_skipped(LATE, "a CPU has no streams"))
+    elif question_bytes > plan.round_bytes:
+        found.stresses.append(_skipped(LATE, "the problem is large"))
+    else:
+        for _ in range(LATE_CALLS):
+            call_late(exam, candidate, plan.calls_in_turn(question_bytes))
+        found.stresses.append(StressRecord(name=LATE, outcome="passed"))
 
 
 def call_late(exam: Exam, candidate: Session, calls: int) -> None:

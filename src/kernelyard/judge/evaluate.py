@@ -147,12 +147,15 @@ class _Attempt:
     message: str
     phase: Phase | None
     found: Findings
+    killed: bool = False
+    """Whether its worker broke the protocol, or was over a limit."""
 
     @property
     def abnormal(self) -> bool:
         """Whether the device may have suffered: the worker did not end as workers do."""
         lost_context = self.status is Status.RUNTIME_ERROR and "CUDA" in self.message
-        return lost_context or (self.status in _ABNORMAL and self.phase not in (Phase.QUEUE, Phase.COMPILE))
+        ended_badly = self.killed or self.status in _ABNORMAL
+        return lost_context or (ended_badly and self.phase not in (Phase.QUEUE, Phase.COMPILE))
 
     @property
     def gain(self) -> float:
@@ -216,7 +219,7 @@ def _attempt(case: _Case) -> _Attempt:
     except End as end:
         return _Attempt(end.status, end.message, found.phase, found)
     except Ended as end:
-        return _Attempt(end.status, end.message, end.phase, found)
+        return _Attempt(end.status, end.message, end.phase, found, killed=end.status is Status.REJECTED)
     return _Attempt(Status.PASSED, "", None, found)
 
 
@@ -264,8 +267,7 @@ def _examine(
             found.flag(Flag(name="degenerate_problem", evidence=reason))
         del question
     del first_answer
-    if device.type != "cpu" and question_bytes <= plan.round_bytes:
-        check_order(exam, candidate, plan.calls_in_turn(question_bytes))
+    check_order(exam, candidate, plan, found, question_bytes)
     case.on_phase("checking under stress")
     check_stresses(exam, candidate, plan, found, question_bytes)
 

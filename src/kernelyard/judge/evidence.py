@@ -20,6 +20,9 @@ LOWER_PRECISION = re.compile(
     r"tf32|s1688|[hs]16816|h884|[hs]161616|hgemm|bf16|fp16|f16f16|BFloat16|Half\b|__half|e4m3|e5m2"
 )
 
+# Namespaces of kernels that no solution defines.
+LIBRARY = re.compile(r"(void )?(at|c10|torch|cub|thrust|cutlass|cudnn|cublas\w*)::")
+
 
 def collect(
     candidate: Session,
@@ -41,8 +44,8 @@ def collect(
         return
     ran = tuple(KernelRun(name=name, count=count) for name, count in seen.kernels)
     defined = kernels_of(solution.text)
-    own = tuple(name for name in defined if _ran(name, ran))
     beside = tuple(KernelRun(name=name, count=count) for name, count in usual.kernels)
+    own = tuple(name for name in defined if _ran(name, ran) and not _ran(name, beside))
     found.evidence = LaunchEvidence(kernels=ran, way=seen.way, own=own, baseline=beside)
     if not found.evidence.own:
         shown = ", ".join(kernel.name[:60] for kernel in ran[:3])
@@ -54,5 +57,9 @@ def collect(
 
 
 def _ran(name: str, kernels: tuple[KernelRun, ...]) -> bool:
-    """A kernel's name within a launch's: alone (Triton), or in a signature with template arguments (CUDA C++)."""
-    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", kernel.name) for kernel in kernels)
+    """A kernel's name within a launch's: alone (Triton), or in a signature with template arguments (CUDA C++).
+
+    Not among a library's: `at` is a name that a kernel may have, and stands in every launch of torch's.
+    """
+    named = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    return any(named.search(kernel.name) and not LIBRARY.match(kernel.name) for kernel in kernels)

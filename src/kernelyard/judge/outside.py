@@ -23,6 +23,13 @@ NOISE_SHARE = 0.25
 NOISE_REQUEST_MS = 0.1
 
 
+# And how much less a cold call may take, by the worker's word, than one of these: the flush hides the launch, 0.1 ms.
+# What either side's calls differ by between requests comes to the share: of 496 sides of references against themselves,
+# on H200s, one was beyond a quarter, by 11 %, with a noise floor of 21 %.
+COLD_MS = 0.2
+COLD_SHARE = 0.25
+
+
 @dataclass(frozen=True)
 class Outside:
     """One worker's calls, in ms: by the judge's clock, and each as the worker accounts for it."""
@@ -84,6 +91,28 @@ class Least:
         left_out = [1e3 * seconds - sum(accounts) for seconds, accounts in ran]
         taken = [1e3 * seconds for seconds, _ in ran]
         return Outside(median(accounts), accounts, median(left_out) / count, (median(taken) - min(taken)) / count)
+
+
+def understated(
+    baseline: tuple[Timing, Timing], solution: tuple[Timing, Timing], noise: float, device: torch.device
+) -> Flag | None:
+    """The flag for a solution whose cold calls take less than its calls here, which the judge's clock bears out.
+
+    Each side's cold calls, and its calls here; where nothing is flushed a call is the quicker one. `noise`: the floor,
+    0.01 for 1 %. A CPU's cold calls are requests of their own, on the judge's clock.
+    """
+    if device.type == "cpu":
+        return None
+    (usual_cold, usual), (cold, own) = baseline, solution
+    short = own.p50_ms - cold.p50_ms - max(usual.p50_ms - usual_cold.p50_ms, 0.0)
+    allowed = max(COLD_MS, (COLD_SHARE + noise) * own.p50_ms)
+    if short <= allowed:
+        return None
+    evidence = (
+        f"a cold call takes {cold.p50_ms:.4g} ms by the worker's word, {own.p50_ms:.4g} ms where nothing is flushed;"
+        f" {short:.4g} ms are missing, {allowed:.4g} ms allowed"
+    )
+    return Flag(name="outside_clock", evidence=evidence)
 
 
 def doubt(baseline: Outside, solution: Outside, device: torch.device) -> Flag | None:

@@ -16,7 +16,7 @@ from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.exam import PART_BYTES, Exam
 from kernelyard.judge.findings import End, Findings, Measurement, accept, blameless, make_room
-from kernelyard.judge.outside import Least, doubt
+from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import tensors_of
 from kernelyard.judge.turns import handed_over, run_sets, some_of, take_turn, unseen
@@ -76,6 +76,9 @@ def time_rounds(
         host_time=host_time,
     )
     found.measured = measured
+    sides = (measured.baseline, host_baseline), (measured.time, host_time)
+    if flag := understated(*sides, noise, candidate.device):
+        found.flag(flag)
     if found.floor and measured.time.p50_ms < found.floor.impossible_ms:
         least = found.floor.impossible_ms
         evidence = f"{measured.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"

@@ -1,0 +1,65 @@
+"""What a session's requests may take, and what a solution is given before the first."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernelyard.core.verdict import Phase, Status
+from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.pool import Post, Worker
+from kernelyard.sandbox.session import IN_ALL, Deadlines, Ended, Session
+
+CPU = torch.device("cpu")
+SLOW = """
+import time
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        time.sleep(0.3)
+        return x
+"""
+MORE = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        return x * self.scale
+"""
+
+
+@contextlib.contextmanager
+def opened(source: str, weights: dict[str, torch.Tensor], deadlines: Deadlines = Deadlines()) -> Iterator[Session]:
+    with Session(Worker.start(Post(choose(None, "cpu"))), CPU, deadlines) as session:
+        session.await_start()
+        session.how = session.load("solution.py", source, "ModelNew", [], 1, torch.float32, weights)  # type: ignore
+        yield session
+
+
+def test_requests_that_each_end_in_time_may_not_go_on_for_ever() -> None:
+    with opened(SLOW, {}, replace(Deadlines(), check=0.5)) as session:
+        session.phase = Phase.CHECK
+        answered = []
+        with pytest.raises(Ended, match=r"answers took over 2.5 s in all in phase check") as raised:
+            while len(answered) < 4 * IN_ALL:
+                answered.append(session.run([[torch.ones(2)]]))
+        assert raised.value.status is Status.TIMEOUT and IN_ALL < len(answered) < 10
+
+
+def test_weights_are_given_to_whoever_has_their_names_and_more_besides() -> None:
+    x = torch.ones(3)
+    with opened(MORE, {"scale": torch.tensor([1.0, 2.0, 3.0])}) as session:
+        assert session.how == "state_dict"  # type: ignore[attr-defined]
+        session.run([[x]])
+        (answer,) = session.fetch(0, [x]).tensors or ()
+        assert answer.tolist() == [1.0, 2.0, 3.0]
+    with opened(MORE, {"scale": torch.ones(4)}) as session:
+        assert session.how == "seed"  # type: ignore[attr-defined]
