@@ -236,9 +236,9 @@ def test_who_is_late_with_few_calls_alone_hides_nothing() -> None:
         (0.95, 1.0, 0.003, False),  # the launch is hidden by the flush
         (1.1, 1.0, 0.003, False),  # cold is dearer
         (0.3, 1.0, 0.003, True),
-        (0.3, 1.0, 0.6, False),  # a machine on which nothing is known
-        (0.05, 0.2, 0.003, False),  # of microseconds the launch is the most
-        (0.05, 0.3, 0.003, True),
+        (1.0, 4.0, 0.003, True),
+        (1.0, 4.0, 0.6, False),  # a machine on which nothing is known
+        (0.05, 0.6, 0.003, False),  # of microseconds the launch is the most
     ],
 )
 def test_cold_calls_that_take_less_than_warm_ones_are_told_wrong(
