@@ -249,6 +249,9 @@ def _outcome(name: str, **fields: object) -> Outcome:
     return Outcome.model_validate({**known, "name": name, "message": "", "seconds": 1.0, **fields})
 
 
+SAME = {"speedup": 1.006, "speedup_low": 0.99, "speedup_high": 1.02}
+
+
 def test_what_is_said_of_outcomes() -> None:
     outcomes = [
         _outcome("stopped"),
@@ -256,13 +259,15 @@ def test_what_is_said_of_outcomes() -> None:
         _outcome("closed", open="nobody looked"),
         _outcome("victim", kind="honest", success="rejected"),
         _outcome("doubtful", kind="clock", status="passed", decision="inconclusive"),
+        _outcome("right", kind="honest", status="passed", decision="tie", **SAME),
     ]
     lines = successes(outcomes)
     assert lines[0] == "a|cheat succeeds: it passed" and "known: nobody looks" in lines[1]
     assert "closed no longer succeeds" in lines[2] and lines[3].startswith("victim was wronged")
     text = markdown(outcomes, describe(resolve_device("cpu")), "native")
-    assert "| replay | 3 | 2 | 1 | 1 |" in text and "| honest | 1 | 0 | 1 | 0 |" in text
+    assert "| replay | 3 | 2 | 1 | 1 |" in text and "| honest | 2 | 1 | 1 | 0 |" in text
     assert "`a\\|cheat`" in text and "| w | passed, inconclusive |" in text
+    assert "| w | passed, tie, 1.01x (0.99-1.02) |" in text
 
 
 def test_a_cheat_can_succeed_where_it_may() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from kernelyard.core.environment import Environment
+from kernelyard.report.table import format_interval
 from kernelyard.report.untrusted import visible
 from kernelyard.trials.sample import Kind
 from kernelyard.trials.trial import Outcome
@@ -74,9 +75,13 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _said(outcome: Outcome) -> str:
-    """The status; where a cheat passed, also what was made of its time."""
-    decided = f", {outcome.decision}" if outcome.hostile and outcome.decision else ""
-    return (outcome.status or "none") + decided
+    """The status; of what passed also the speedup, and what was made of it."""
+    said = outcome.status or "none"
+    if outcome.decision:
+        said += f", {outcome.decision}"
+    if outcome.speedup is not None:
+        said += f", {format_interval(outcome.speedup, outcome.speedup_low, outcome.speedup_high)}"
+    return said
 
 
 def _code(name: str) -> str:

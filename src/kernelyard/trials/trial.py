@@ -57,6 +57,9 @@ class Outcome(Record):
     message: str
     seconds: float
     speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    """Its interval's ends."""
     decision: str | None = None
     success: str = ""
     """How the judge was fooled, or what an honest solution suffered; empty where all is well."""
@@ -131,6 +134,8 @@ def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
         message=verdict.message.partition("\n")[0] if verdict else "",
         seconds=time.monotonic() - begin,
         speedup=verdict.speedup if verdict else None,
+        speedup_low=verdict.speedup_low if verdict else None,
+        speedup_high=verdict.speedup_high if verdict else None,
         decision=verdict.decision.value if verdict and verdict.decision else None,
         success=success,
         open=sample.open or (sample.sometimes if success else ""),
