@@ -1,6 +1,7 @@
 """What a problem costs at the least, counted without memory for it, and how a suite is listed."""
 
 import json
+import re
 import sys
 import types
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from made_up_suite import LINEAR, checkout
+from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
@@ -18,12 +20,14 @@ from kernelyard.core.problem import Source
 from kernelyard.judge.admission import Admission
 from kernelyard.judge.counting import Uncountable, count
 from kernelyard.judge.floor import datasheet_ceilings
+from kernelyard.report.listing import listing_table
 from kernelyard.suites import degenerate as marks
 from kernelyard.suites.huggingface import CONFIGS
-from kernelyard.suites.kernelbench import problem_of
+from kernelyard.suites.kernelbench import IN_EXTRA, problem_of
 from kernelyard.suites.listing import Listed, listed
 from kernelyard.suites.selection import Selection
 
+ROOT = Path(__file__).parents[2]
 PROBLEM = """
 import torch
 from torch import nn
@@ -227,6 +231,22 @@ def test_a_model_of_hugging_faces_is_counted_without_weights_and_without_the_hub
         Selection(suite=str(tmp_path)).load("float32", "cpu").entries[0].load()
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert "transformers" in of_folder(tmp_path)[0].reason
+
+
+@pytest.mark.parametrize("package", IN_EXTRA)
+def test_a_package_that_the_extra_installs_is_told_with_the_extra(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f'"{package}"' in re.findall(r"^kernelbench = (.*)", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
+    monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / "1_needs.py").write_text(f"import {package}\n" + LINEAR.format(width=8))
+    (record,) = of_folder(tmp_path)
+    assert record.reason.startswith("fails to load: ModuleNotFoundError: ")
+    assert record.reason.endswith("; `pip install 'kernelyard[kernelbench]'` installs it")
+    console = Console(width=500)
+    with console.capture() as shown:
+        console.print(listing_table([record]))
+    assert record.reason in shown.get()
 
 
 def test_the_verb_lists_and_renews_a_page(tmp_path: Path) -> None:

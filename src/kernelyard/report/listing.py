@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
 from kernelyard.judge.floor import Ceilings
@@ -35,7 +36,7 @@ def listing_table(records: Sequence[Listed]) -> Table:
     for column in COLUMNS:
         table.add_column(column, justify="right" if column in RIGHT else "left", no_wrap=bool(column))
     for record in records:
-        table.add_row(*_cells(record))
+        table.add_row(*map(escape, _cells(record)))
     return table
 
 
