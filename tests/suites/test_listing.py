@@ -4,6 +4,7 @@ import json
 import re
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from kernelyard.core.problem import Source
 from kernelyard.judge.admission import Admission
 from kernelyard.judge.counting import Uncountable, count
 from kernelyard.judge.floor import datasheet_ceilings
-from kernelyard.report.listing import listing_table
+from kernelyard.report.listing import listing_head, listing_table
 from kernelyard.suites import degenerate as marks
 from kernelyard.suites.huggingface import CONFIGS
 from kernelyard.suites.kernelbench import IN_EXTRA, problem_of
@@ -160,6 +161,17 @@ def test_admission_marks_what_cannot_tell_and_unmarks_what_can(tmp_path: Path, m
     assert (marks.degenerate(entry, "float32"), marks.degenerate(entry, "float16")) == (None, "zeros pass")
     marks.enter([found("valid", "float16")])
     assert json.loads(table.read_text()) == {}
+
+
+@pytest.mark.parametrize(("dtype", "said"), [("float32", ""), ("bfloat16", ", not admitted in bfloat16")])
+def test_a_listing_in_a_dtype_without_marks_says_that_nobody_looked(dtype: str, said: str, tmp_path: Path) -> None:
+    """For KernelBench alone: no other suite is in the table."""
+    ceilings = datasheet_ceilings("H100", dtype)
+    suite = Selection(source=str(checkout(tmp_path)), level="3").load(dtype, "cpu")
+    head = listing_head(suite, list(listed(suite, dtype, ceilings)))
+    assert head == f"kernelbench: 3 problems{said}; suite {suite.sha256[:16]}"
+    other = replace(suite, name="another")
+    assert "admitted" not in listing_head(other, list(listed(other, dtype, ceilings)))
 
 
 def test_the_packages_own_table_can_be_read() -> None:

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from kernelyard.judge.floor import Ceilings
 from kernelyard.report.table import NOT_MEASURED, format_bytes, format_count, format_gbps, format_ms
+from kernelyard.suites.degenerate import not_admitted
 from kernelyard.suites.listing import Listed
 from kernelyard.suites.suite import Suite
 
@@ -27,6 +28,8 @@ def listing_head(suite: Suite, records: Sequence[Listed]) -> str:
     parts = [f"{len(records)} problems", *(f"{count} {kind}" for kind, count in counts.items() if kind)]
     marked = sum(record.degenerate is not None for record in records)
     parts += [f"{marked} degenerate"] if marked else []
+    unseen = not_admitted(suite, {record.dtype for record in records})
+    parts += [unseen] if unseen else []
     return f"{suite.name}: {', '.join(parts)}; suite {suite.sha256[:16]}"
 
 
