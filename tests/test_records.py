@@ -77,6 +77,7 @@ def test_a_full_verdict_survives_the_round_trip() -> None:
         ({"decision": Decision.FASTER}, "does not lie above 1"),
         ({"decision": Decision.SLOWER}, "does not lie below 1"),
         ({"host_time": TIMING.model_copy(update={"cache": "warm"})}, "unlike methods"),
+        ({"baseline_alone": TIMING.model_copy(update={"timer": "cuda_event"})}, "unlike methods, beside the solution"),
         ({"floor": FLOOR.model_copy(update={"impossible_ms": 3.0})}, "under the floor"),
         ({"verdict": "passed"}, "Extra inputs"),
     ],
@@ -84,6 +85,15 @@ def test_a_full_verdict_survives_the_round_trip() -> None:
 def test_a_verdict_that_claims_too_much_is_refused(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         Verdict(**(PASSED | change))  # type: ignore[arg-type]
+
+
+def test_the_baseline_alone_is_held_against_its_times_in_the_rounds() -> None:
+    assert Verdict(**(PASSED | {"baseline_alone": TIMING})).baseline_alone == TIMING  # type: ignore[arg-type]
+
+
+def test_a_flag_carries_its_evidence() -> None:
+    with pytest.raises(ValidationError, match="evidence"):
+        Flag(name="a", evidence="")
 
 
 def test_a_timeout_names_its_phase() -> None:

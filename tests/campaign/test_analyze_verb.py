@@ -42,6 +42,18 @@ def test_what_cannot_be_written_is_one_line_and_leaves_nothing_behind(tmp_path: 
     assert "1_x.py" not in done.stdout, "nothing is measured before it is known that it can be kept"
 
 
+def test_a_run_in_a_dtype_without_admission_says_so(tmp_path: Path) -> None:
+    problems = tmp_path / "KernelBench/level1"
+    problems.mkdir(parents=True)
+    (problems / "1_Made_Up.py").write_text("class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n")
+    for dtype, said in (("float32", False), ("bfloat16", True)):
+        run = run_folder(tmp_path / dtype, [judged(1, 3.0, dtype=dtype)])
+        done = kernelyard("analyze", run, "--source", tmp_path, "--level", 1)
+        assert done.returncode == 0, done.stderr
+        assert ("note: kernelbench is not admitted in bfloat16" in done.stdout) is said
+        assert ("not admitted in bfloat16" in (run / "analysis.json").read_text()) is said
+
+
 def test_two_runs_are_compared_and_one_alone_is_needed(tmp_path: Path) -> None:
     runs = [run_folder(tmp_path / name, [judged(1, speed), judged(2)]) for name, speed in (("a", 3.0), ("b", 2.0))]
     done = kernelyard("analyze", "--compare", *runs, "--json")

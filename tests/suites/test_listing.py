@@ -1,14 +1,17 @@
 """What a problem costs at the least, counted without memory for it, and how a suite is listed."""
 
 import json
+import re
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from made_up_suite import LINEAR, checkout
+from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
@@ -18,12 +21,14 @@ from kernelyard.core.problem import Source
 from kernelyard.judge.admission import Admission
 from kernelyard.judge.counting import Uncountable, count
 from kernelyard.judge.floor import datasheet_ceilings
+from kernelyard.report.listing import listing_head, listing_table
 from kernelyard.suites import degenerate as marks
 from kernelyard.suites.huggingface import CONFIGS
-from kernelyard.suites.kernelbench import problem_of
+from kernelyard.suites.kernelbench import IN_EXTRA, problem_of
 from kernelyard.suites.listing import Listed, listed
 from kernelyard.suites.selection import Selection
 
+ROOT = Path(__file__).parents[2]
 PROBLEM = """
 import torch
 from torch import nn
@@ -158,6 +163,17 @@ def test_admission_marks_what_cannot_tell_and_unmarks_what_can(tmp_path: Path, m
     assert json.loads(table.read_text()) == {}
 
 
+@pytest.mark.parametrize(("dtype", "said"), [("float32", ""), ("bfloat16", ", not admitted in bfloat16")])
+def test_a_listing_in_a_dtype_without_marks_says_that_nobody_looked(dtype: str, said: str, tmp_path: Path) -> None:
+    """For KernelBench alone: no other suite is in the table."""
+    ceilings = datasheet_ceilings("H100", dtype)
+    suite = Selection(source=str(checkout(tmp_path)), level="3").load(dtype, "cpu")
+    head = listing_head(suite, list(listed(suite, dtype, ceilings)))
+    assert head == f"kernelbench: 3 problems{said}; suite {suite.sha256[:16]}"
+    other = replace(suite, name="another")
+    assert "admitted" not in listing_head(other, list(listed(other, dtype, ceilings)))
+
+
 def test_the_packages_own_table_can_be_read() -> None:
     assert isinstance(marks._marks(marks.TABLE), dict)
 
@@ -227,6 +243,22 @@ def test_a_model_of_hugging_faces_is_counted_without_weights_and_without_the_hub
         Selection(suite=str(tmp_path)).load("float32", "cpu").entries[0].load()
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert "transformers" in of_folder(tmp_path)[0].reason
+
+
+@pytest.mark.parametrize("package", IN_EXTRA)
+def test_a_package_that_the_extra_installs_is_told_with_the_extra(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f'"{package}"' in re.findall(r"^kernelbench = (.*)", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
+    monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / "1_needs.py").write_text(f"import {package}\n" + LINEAR.format(width=8))
+    (record,) = of_folder(tmp_path)
+    assert record.reason.startswith("fails to load: ModuleNotFoundError: ")
+    assert record.reason.endswith("; `pip install 'kernelyard[kernelbench]'` installs it")
+    console = Console(width=500)
+    with console.capture() as shown:
+        console.print(listing_table([record]))
+    assert record.reason in shown.get()
 
 
 def test_the_verb_lists_and_renews_a_page(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Where suites come from, and what a wrong choice of problems is told."""
 
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -111,38 +109,6 @@ def test_the_librarys_problems_are_texts_that_a_worker_can_run() -> None:
     model = problem.make_model([], 0, torch.float32, torch.device("cpu"))
     torch.testing.assert_close(model(*rounded), model(*exact).float())
     assert Selection(suite="library").load("bfloat16", "cpu").sha256 != suite.sha256
-
-
-class Hub(types.ModuleType):
-    """A stand-in for the package `datasets`."""
-
-    def __init__(self, rows: dict[str, list[dict[str, Any]]]) -> None:
-        super().__init__("datasets")
-        self.rows = rows
-
-    def load_dataset(self, name: str, *, split: str) -> list[dict[str, Any]]:
-        assert name == "ScalingIntelligence/KernelBench"
-        if split not in self.rows:
-            raise ConnectionError("Couldn't reach the Hub\nand more lines")
-        return self.rows[split]
-
-
-def test_the_hubs_problems_are_those_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    local = loaded(source=str(checkout(tmp_path)), level="1")
-    rows = [
-        {"code": entry.source.text, "level": 1, "name": entry.name.removesuffix(".py"), "problem_id": entry.number}
-        for entry in reversed(local.entries)
-    ]
-    monkeypatch.setitem(sys.modules, "datasets", Hub({"level_1": rows}))
-    hub = loaded(source="huggingface", level="1")
-    assert hub.sha256 == local.sha256
-    assert [entry.name for entry in hub.entries] == [entry.name for entry in local.entries]
-    with pytest.raises(UsageError) as told:
-        loaded(source="huggingface", level="2")
-    assert "level 2 cannot be had from the Hub (ConnectionError: Couldn't reach the Hub)" in str(told.value)
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UsageError, match="needs `pip install datasets`; or --source local PATH"):
-        loaded(source="huggingface")
 
 
 def test_numbers_and_spans_are_each_others_inverse() -> None:

@@ -195,12 +195,12 @@ def read_kernelbench(path: Path) -> KernelBenchBaseline:
             for level, found in entries.items()
         }
         hardware = sorted({_hardware(stats) for found in entries.values() for stats in found.values()})
+        return KernelBenchBaseline(path=str(path), means=means, hardware=tuple(hardware))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; expected a baseline file of KernelBench's") from None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         expected = '{"level1": {"1_x.py": {"mean": 1.23, ...}}}'
         raise UsageError(f"{path}: no baseline file of KernelBench's; expected {expected}") from None
-    return KernelBenchBaseline(path=str(path), means=means, hardware=tuple(hardware))
 
 
 def _milliseconds(mean: Any) -> float:

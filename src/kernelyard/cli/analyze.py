@@ -21,7 +21,7 @@ from kernelyard.report.campaign_html import render
 from kernelyard.report.campaign_plots import save_pictures
 from kernelyard.report.console import table_console
 from kernelyard.report.selfjudged import self_judged_table
-from kernelyard.suites.degenerate import degenerate
+from kernelyard.suites.degenerate import degenerate, not_admitted
 from kernelyard.suites.selection import Selection, numbers, with_selection
 from kernelyard.suites.suite import Suite
 
@@ -77,6 +77,9 @@ def analyze(
     k_values = tuple(dict.fromkeys(k or (1,)))
     reasons = _degenerate(found, suite)
     analysis, answers = analyzed(found, opponents, suite, reasons, p_values, k_values)
+    if suite is not None and (unseen := not_admitted(suite, {one.verdict.dtype for one in found.judged})):
+        note = f"{suite.name} is {unseen}: only the judge's own flags say which problems are degenerate there"
+        analysis = analysis.model_copy(update={"notes": (*analysis.notes, note)})
     console.print(analysis_text(analysis))
     write_whole(run / STORED, analysis.model_dump_json(indent=1))
     if html is not None:

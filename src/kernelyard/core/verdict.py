@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, computed_field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validator, model_validator
 
 from kernelyard.core.environment import Environment
 from kernelyard.core.launches import Way
@@ -164,7 +164,7 @@ class Flag(Record):
     """Something a reader of the verdict should know, with the evidence for it."""
 
     name: str
-    evidence: str
+    evidence: str = Field(min_length=1)
 
 
 class KernelRun(Record):
@@ -303,6 +303,8 @@ class Verdict(Record):
         for solution, baseline in ((self.time, self.baseline), (self.host_time, self.host_baseline)):
             if (solution and solution.method) != (baseline and baseline.method):
                 raise ValueError("baseline and solution were timed by unlike methods")
+        if self.baseline_alone and self.baseline_alone.method != (self.baseline and self.baseline.method):
+            raise ValueError("the baseline was timed by unlike methods, beside the solution and alone")
         low, high = self.speedup_low, self.speedup_high
         if self.decision is Decision.FASTER and self.confirmed is False:
             raise ValueError("faster, but the judge's own clock does not confirm it")

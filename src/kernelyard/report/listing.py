@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
 from kernelyard.judge.floor import Ceilings
 from kernelyard.report.table import NOT_MEASURED, format_bytes, format_count, format_gbps, format_ms
+from kernelyard.suites.degenerate import not_admitted
 from kernelyard.suites.listing import Listed
 from kernelyard.suites.suite import Suite
 
@@ -26,6 +28,8 @@ def listing_head(suite: Suite, records: Sequence[Listed]) -> str:
     parts = [f"{len(records)} problems", *(f"{count} {kind}" for kind, count in counts.items() if kind)]
     marked = sum(record.degenerate is not None for record in records)
     parts += [f"{marked} degenerate"] if marked else []
+    unseen = not_admitted(suite, {record.dtype for record in records})
+    parts += [unseen] if unseen else []
     return f"{suite.name}: {', '.join(parts)}; suite {suite.sha256[:16]}"
 
 
@@ -35,7 +39,7 @@ def listing_table(records: Sequence[Listed]) -> Table:
     for column in COLUMNS:
         table.add_column(column, justify="right" if column in RIGHT else "left", no_wrap=bool(column))
     for record in records:
-        table.add_row(*_cells(record))
+        table.add_row(*map(escape, _cells(record)))
     return table
 
 

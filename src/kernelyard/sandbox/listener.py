@@ -8,7 +8,7 @@ import os
 import selectors
 import threading
 from collections.abc import Callable
-from typing import cast
+from typing import cast, get_args
 
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.watch import Exceeded
@@ -98,7 +98,9 @@ class Listener:
         return bool(ready)
 
     def _hear(self) -> None:
-        """A keeper that was killed said nothing."""
-        with contextlib.suppress(ValueError):
-            exceeded, self.peak_memory_bytes = json.loads(self._words)
-            self.exceeded = self.exceeded or cast("Exceeded | None", exceeded)
+        """A keeper that was killed said nothing, and what no keeper says is nothing."""
+        with contextlib.suppress(ValueError, RecursionError):
+            match json.loads(self._words):
+                case [exceeded, int(peak)] if exceeded in (None, *get_args(Exceeded)):
+                    self.peak_memory_bytes = peak
+                    self.exceeded = self.exceeded or cast("Exceeded | None", exceeded)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from kernelyard.core.verdict import Record
 from kernelyard.judge.admission import Admission
-from kernelyard.suites.suite import Entry
+from kernelyard.suites.selection import KERNELBENCH
+from kernelyard.suites.suite import Entry, Suite
 
 TABLE = Path(__file__).with_name("kernelbench_admission.json")
 
@@ -30,6 +31,16 @@ def degenerate(entry: Entry, dtype: str | None = None) -> str | None:
     if mark is None:
         return None
     return mark.reasons.get(dtype) if dtype else next(iter(mark.reasons.values()))
+
+
+def not_admitted(suite: Suite, dtypes: Iterable[str]) -> str:
+    """Says in which of `dtypes` KernelBench went through no admission: no mark means nothing there. Empty elsewhere.
+
+    Marks are all that the table keeps, and in a dtype that was looked at there are some.
+    """
+    looked_at = {name for mark in _marks(TABLE).values() for name in mark.reasons}
+    unseen = sorted(set(dtypes) - looked_at) if suite.name == KERNELBENCH else []
+    return f"not admitted in {' and '.join(unseen)}" if unseen else ""
 
 
 def enter(records: Iterable[Admission]) -> None:

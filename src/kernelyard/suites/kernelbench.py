@@ -21,6 +21,8 @@ from kernelyard.judge.stress import NAMES
 EXPECTED = "Model, get_inputs and get_init_inputs"
 # Larger than any kernel worth reading; a bound on what the parser is given.
 MAX_SOURCE_BYTES = 4 << 20
+# Packages of KernelBench's problems; the extra in pyproject.toml installs them.
+IN_EXTRA = ("einops", "transformers")
 
 
 def read_source(path: Path, role: str, expected: str) -> Source:
@@ -57,7 +59,7 @@ def problem_of(source: Source) -> Problem:
         exec(compile(source.text, str(path), "exec"), module.__dict__)
         required = (module.Model, module.get_inputs, module.get_init_inputs)
     except Exception as error:
-        raise UsageError(f"{path}: fails to load: {first_line(error)}") from None
+        raise UsageError(f"{path}: fails to load: {first_line(error)}{_remedy(error)}") from None
     return Problem(
         source,
         *required,
@@ -65,6 +67,11 @@ def problem_of(source: Source) -> Problem:
         allow_nonfinite=_allow_nonfinite(path, getattr(module, "ALLOW_NONFINITE", False)),
         in_place=_in_place(path, getattr(module, "IN_PLACE", False)),
     )
+
+
+def _remedy(error: Exception) -> str:
+    lacks = isinstance(error, ModuleNotFoundError) and error.name in IN_EXTRA
+    return "; `pip install 'kernelyard[kernelbench]'` installs it" if lacks else ""
 
 
 def _no_stress(path: Path, declared: object) -> frozenset[str]:

@@ -9,6 +9,7 @@ from kernelyard import ops
 from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.problem import Source
 from kernelyard.suites.admission import problem_files
+from kernelyard.suites.hub import looked_for
 from kernelyard.suites.kernelbench import EXPECTED, problem_of, read_source
 from kernelyard.suites.operators import operator_source
 from kernelyard.suites.suite import Entry, Suite
@@ -51,18 +52,20 @@ def kernelbench_hub(levels: Sequence[int]) -> Suite:
     except ImportError:
         raise UsageError("--source huggingface needs `pip install datasets`; or --source local PATH") from None
     entries: list[Entry] = []
-    for level in levels:
-        try:
-            rows = load_dataset(DATASET, split=f"level_{level}")
-        except Exception as error:
-            raise UsageError(
-                f"{DATASET} level {level} cannot be had from the Hub ({first_line(error)}); expected a network, or "
-                "--source local PATH"
-            ) from None
-        for row in sorted(rows, key=lambda row: int(row["problem_id"])):
-            # The Hub's names lack the ending that a checkout's have, and by which baselines are keyed.
-            name = f"{str(row['name']).removesuffix('.py')}.py"
-            entries.append(_entry(level, int(row["problem_id"]), Source(Path(name), str(row["code"]))))
+    with looked_for(DATASET) as out_of_reach:
+        for level in levels:
+            try:
+                rows = load_dataset(DATASET, split=f"level_{level}")
+            except Exception as error:
+                why = out_of_reach or first_line(error)
+                raise UsageError(
+                    f"{DATASET} level {level} cannot be had from the Hub ({why}); expected a network, or "
+                    "--source local PATH"
+                ) from None
+            for row in sorted(rows, key=lambda row: int(row["problem_id"])):
+                # The Hub's names lack the ending that a checkout's have, and by which baselines are keyed.
+                name = f"{str(row['name']).removesuffix('.py')}.py"
+                entries.append(_entry(level, int(row["problem_id"]), Source(Path(name), str(row["code"]))))
     return Suite("kernelbench", tuple(entries))
 
 
