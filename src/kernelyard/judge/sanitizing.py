@@ -73,7 +73,7 @@ def findings(report: str) -> str | None:
     """What memcheck found, in one line: the first error, where, and how many; None for nothing."""
     lines = [line.removeprefix(_MARK).strip() for line in report.splitlines() if line.startswith(_MARK)]
     count = next((line for line in reversed(lines) if line.startswith("ERROR SUMMARY:")), "ERROR SUMMARY: 0 errors")
-    number = count.removeprefix("ERROR SUMMARY:").split()[0]
+    number = (count.removeprefix("ERROR SUMMARY:").split() or ["unnumbered"])[0]
     if number == "0":
         return None
     told = [line for line in lines if line and not line.startswith(("COMPUTE-SANITIZER", "ERROR SUMMARY:"))]
