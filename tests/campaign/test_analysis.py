@@ -318,6 +318,10 @@ def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
     [
         ({"compiled": True, "correctness": True}, Status.PASSED),
         ({"compiled": False, "correctness": False, "metadata": {"compilation_error": "x"}}, Status.COMPILE_ERROR),
+        ({"compiled": False, "correctness": False, "metadata": {"error": "Evaluation timed out"}}, Status.TIMEOUT),
+        ({"compiled": False, "correctness": False, "metadata": {"error": "a pickle"}}, Status.CRASHED),
+        ({"compiled": False, "correctness": False, "metadata": {"cuda_error": "CUDA Error: x"}}, Status.CRASHED),
+        ({"compiled": False, "correctness": False, "metadata": {"other_error": "error: x"}}, Status.CRASHED),
         ({"compiled": True, "correctness": False, "metadata": {"runtime_error": "x"}}, Status.RUNTIME_ERROR),
         ({"compiled": True, "correctness": False, "metadata": {"max_difference": ["1"]}}, Status.INCORRECT_VALUE),
     ],

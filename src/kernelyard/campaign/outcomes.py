@@ -144,7 +144,11 @@ def kernelbench_status(entry: Mapping[str, Any]) -> str:
     if entry["correctness"] is True:
         return Status.PASSED.value
     if not entry["compiled"]:
-        return (Status.COMPILE_ERROR if "other_error" not in said else Status.CRASHED).value
+        # `error` is of whoever waited for an evaluation; `other_error` and `cuda_error` of one that broke off.
+        if "timed out" in str(said.get("error", "")):
+            return Status.TIMEOUT.value
+        broken = said.keys() & {"error", "cuda_error", "other_error"}
+        return (Status.CRASHED if broken else Status.COMPILE_ERROR).value
     issue = str(said.get("correctness_issue", ""))
     if "shape" in issue.lower():
         return Status.INCORRECT_SHAPE.value
