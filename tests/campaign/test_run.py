@@ -19,7 +19,7 @@ from solutions import PROBLEMS, SOLUTIONS, write
 from kernelyard.campaign import slot
 from kernelyard.campaign.candidates import Found
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
-from kernelyard.cli.run import _Shown
+from kernelyard.cli.run import TIMEOUT_HELP, _deadlines, _Shown
 from kernelyard.sandbox import witness
 from kernelyard.sandbox.launch import SandboxError, SandboxKind
 from kernelyard.sandbox.processes import descendants
@@ -218,6 +218,11 @@ def test_usage(start: Start, tmp_path: Path) -> None:
         process = start("empty", *options)
         _, error = process.communicate(timeout=60)
         assert process.returncode == 2 and error.count("\n") == 1 and wanted in error
+
+
+def test_the_help_tells_the_deadlines_that_are_in_force() -> None:
+    assert TIMEOUT_HELP.endswith("by default compile=300,load=300,check=120,time=120.")
+    assert _deadlines("compile=300,load=300,check=120,time=120") == _deadlines(None)
 
 
 def test_a_device_on_which_the_sandbox_does_not_hold_gets_no_more_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,8 @@ from kernelyard.suites.suite import Suite
 # Of a run's cores, those that a slot's judge and its two workers need to themselves: a starved clock costs rounds.
 CORES_A_SLOT = 2
 PHASES = (Phase.COMPILE.value, Phase.LOAD.value, Phase.CHECK.value, Phase.TIME.value)
+DEFAULT_DEADLINES = ",".join(f"{name}={getattr(Deadlines(), name):g}" for name in PHASES)
+TIMEOUT_HELP = f"Of every phase, or of some, as in compile=300,check=60; by default {DEFAULT_DEADLINES}."
 
 
 class Retry(str, Enum):
@@ -59,9 +61,7 @@ def run(
         int | None, typer.Option(min=1, help="Builds at a time; by default the cores that are left.")
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="How many devices; by default all. On a CPU, judges.")] = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="SECONDS", help="For each phase, 60; or some, compile=300,check=60.")
-    ] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="SECONDS", help=TIMEOUT_HELP)] = None,
     memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for a solution's processes.")] = 16.0,
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
     budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 10.0,
