@@ -20,6 +20,7 @@ from kernelyard.campaign.runs import analyze, flagged, read_run
 from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Flag, Status
+from kernelyard.suites.sources import subset
 
 SIX = [
     judged(1, 3.0),
@@ -262,6 +263,22 @@ def test_a_run_of_kernelbench_is_analysed_by_what_it_kept(tmp_path) -> None:
     assert [ending.status for ending in found.groups[0].endings] == ["passed", "incorrect_shape"]
     assert [score.fast_p["1.0"] for score in found.kernelbench] == [0.25, 0.25], "of the four in the baseline"
     assert [score.untimed for score in found.kernelbench] == [1, 1]
+
+
+def test_kernelbenchs_line_is_of_whole_levels(tmp_path) -> None:
+    """Of a part it had results of problems without a name: 3 correct of 1."""
+    theirs(tmp_path)
+    run, opponents = read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"])
+    found, _ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1]), {})
+    assert found.kernelbench == () and any("is of whole levels" in note for note in found.notes)
+    found, _ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1, 2, 3, 4]), {})
+    assert [(score.correct_count, score.total_count) for score in found.kernelbench] == [(2, 4)] * 2
+    # Without a suite, what the run has and the baselines do not is known of too.
+    only = {"level1": {"1_Made_Up.py": {"mean": 1.0, "hardware": "a CPU"}}}
+    for file in (tmp_path / "timing").iterdir():
+        file.write_text(json.dumps(only))
+    found, _ = analyze(run, Opponents.read([tmp_path / "timing"]), None, {})
+    assert [(score.correct_count, score.total_count, score.aligned) for score in found.kernelbench] == [(2, 3, 1)] * 2
 
 
 def test_verdicts_that_came_after_the_export_are_said(tmp_path) -> None:

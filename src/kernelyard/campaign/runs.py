@@ -186,11 +186,11 @@ def _foreign_outcomes(run: Run, opponents: Opponents, suite: Suite | None) -> li
 
 
 def names_of(level: int, run: Run, opponents: Opponents, suite: Suite | None) -> dict[int, str]:
-    """The files of a level by number: the suite's, else those that baselines and verdicts name."""
+    """The files of a level by number: the suite's, else all that are known of, by name where one is."""
     if suite is not None:
         return {entry.number: entry.name for entry in suite.entries if entry.level == level}
     judged = {each.problem: each.problem_name for each in run.judged if each.level == level}
-    return opponents.names(level) | judged
+    return dict.fromkeys(run.results.get(level, ()), "") | opponents.names(level) | judged
 
 
 def analyze(
@@ -209,6 +209,7 @@ def analyze(
         kernelbench_score(results, file.level(level), names_of(level, run, opponents, suite), level, file.path)
         for level, results in run.results.items()
         for file in opponents.theirs
+        if suite is None or suite.whole
     ]
     present = {(each.level, each.number): each for each in answers}
     sha256 = suite.sha256 if suite is not None else run.suite_sha256
@@ -266,7 +267,9 @@ def _notes(run: Run, opponents: Opponents, suite: Suite | None) -> Iterable[str]
         yield "judged by KernelBench: right by its tolerance, speedups over stored means, no interval and no decision"
     if suite is None:
         yield "no suite was given: only problems with a sample count, and one that nobody answered is missed"
-    elif run.suite_sha256 not in (None, suite.sha256):
+    elif not suite.whole and run.results and opponents.theirs:
+        yield "KernelBench's definition is of whole levels: without its line, for a part of the suite was chosen"
+    if suite is not None and run.suite_sha256 not in (None, suite.sha256):
         yield "the run was of another suite, or of other texts or another part of it: problems may be missed"
     if suite is not None and (count := sum(_other_text(each, suite) for each in run.judged)):
         yield f"{count} verdicts are of another text of the problem than the suite's"
