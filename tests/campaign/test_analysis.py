@@ -1,5 +1,6 @@
 """The numbers of a run, on verdicts whose numbers are known by hand."""
 
+import hashlib
 import json
 import math
 
@@ -263,6 +264,33 @@ def test_a_run_of_kernelbench_is_analysed_by_what_it_kept(tmp_path) -> None:
     assert [ending.status for ending in found.groups[0].endings] == ["passed", "incorrect_shape"]
     assert [score.fast_p["1.0"] for score in found.kernelbench] == [0.25, 0.25], "of the four in the baseline"
     assert [score.untimed for score in found.kernelbench] == [1, 1]
+
+
+def test_verdicts_on_other_texts_than_the_suites_are_left_out_and_counted(tmp_path) -> None:
+    """They would be numbers of problems that nobody asked; those of problems that were not chosen are in none, too."""
+    older = {"problem_sha256": "an older text"}
+    verdicts = [judged(1, 3.0), judged(2, 9.0, **older), judged(3, 9.0, **older), judged(3, sample=1), judged(9, 9.0)]
+    run = read_run(run_folder(tmp_path / "run", verdicts))
+    suite = suite_of(1, 2, 3, 4)
+    found, answers = analyze(run.on(suite), Opponents(), suite, {})
+    assert [(each.number, len(each.outcomes)) for each in answers] == [(1, 1), (3, 1), (4, 0)]
+    assert found.groups[0].against[0].fast["0"].count == 1
+    (note,) = [note for note in found.notes if "not of this suite" in note]
+    assert note.startswith("2 verdicts") and "1 problems that have no other" in note
+    with pytest.raises(UsageError, match=r"none of 5 verdicts .* \(1 are on other texts of its problems, 4"):
+        run.on(suite_of(2))
+
+
+def test_the_command_leaves_them_out_alone_and_beside_another_run(tmp_path) -> None:
+    problems, text = tmp_path / "problems", "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
+    problems.mkdir()
+    (problems / "1_x.py").write_text(text)
+    of_suite = judged(1, 2.0, level=0, problem_sha256=hashlib.sha256(text.encode()).hexdigest())
+    fine, other = run_folder(tmp_path / "fine", [of_suite]), run_folder(tmp_path / "other", [judged(1, 2.0, level=0)])
+    for words in ([str(other)], ["--compare", str(fine), str(other)]):
+        done = CliRunner().invoke(build("analyze"), ["analyze", *words, "--suite", str(problems)])
+        assert isinstance(done.exception, UsageError) and f"{other}: none of 1 verdicts" in str(done.exception)
+    assert CliRunner().invoke(build("analyze"), ["analyze", str(fine), "--suite", str(problems)]).exit_code == 0
 
 
 def test_kernelbenchs_line_is_of_whole_levels(tmp_path) -> None:

@@ -75,6 +75,8 @@ def analyze(
     if suite is not None:
         found = found.of({entry.level for entry in suite.entries})
     renewed = _self_judged(table, found, suite) if table is not None else None
+    if suite is not None:
+        found = found.on(suite)
     k_values = tuple(dict.fromkeys(k or (1,)))
     reasons = _degenerate(found, suite)
     analysis, answers = analyzed(found, opponents, suite, reasons, p_values, k_values)
@@ -100,7 +102,9 @@ def _read(folder: Path, levels: Sequence[int]) -> Run:
 
 
 def _side(run: Run, opponents: Opponents, selection: Selection) -> Side:
-    return side_of(run, answers_of(run, opponents, _suite(selection, run)))
+    suite = _suite(selection, run)
+    run = run.on(suite) if suite is not None else run
+    return side_of(run, answers_of(run, opponents, suite))
 
 
 def _self_judged(document: Path, run: Run, suite: Suite | None) -> tuple[str, str]:
