@@ -15,7 +15,7 @@ from kernelyard.campaign.intervals import any_right, beta, holm, mean, share, si
 from kernelyard.campaign.kernelbench_files import RESULTS, export
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.opponents import Opponents
-from kernelyard.campaign.outcomes import BEST, EAGER, kernelbench_status
+from kernelyard.campaign.outcomes import BEST, EAGER, kernelbench_status, of_judged
 from kernelyard.campaign.records import Foreign
 from kernelyard.campaign.runs import analyze, flagged, read_run
 from kernelyard.cli.main import build
@@ -122,7 +122,30 @@ def test_what_the_judges_own_clock_did_not_see_counts_for_nothing(tmp_path) -> N
     for opponent in analysed(tmp_path, verdicts, stored=[baseline(1, 0.5)]).groups[0].against:
         assert opponent.fast["0"].count == 1 and opponent.fast["1"].count == 0
         assert opponent.faster.count == 0
-        assert opponent.speedup.value == 1.0
+        assert opponent.speedup.value == pytest.approx({EAGER: 1.0, BEST: 0.5}[opponent.opponent])
+
+
+def test_of_a_claim_that_is_not_shown_more_is_kept_than_is_credited() -> None:
+    """A wide interval that holds 1 makes it no less of a claim, and beside compile it is what it is beside eager."""
+    claim = judged(1, 3.0, half=1.2, confirmed=False, decision="inconclusive")
+    stored = {compiled: baseline(1, compiled) for compiled in (0.5, 1 / 3, 0.05)}
+    for compiled, decision in ((0.5, "inconclusive"), (1 / 3, "inconclusive"), (0.05, "slower")):
+        gains = of_judged(claim, lambda *_, compiled=compiled: stored[compiled]).gains  # type: ignore[misc]
+        assert (gains[EAGER].ratio, gains[EAGER].low, gains[EAGER].measured.ratio) == (1.0, None, 3.0)
+        assert gains[BEST].ratio == pytest.approx(compiled) and gains[BEST].low is None
+        assert gains[BEST].measured.ratio == pytest.approx(3 * compiled) and gains[BEST].decision == decision
+
+
+def test_the_mean_of_what_is_the_reference_itself_is_1_and_none_of_it_is_a_gain(tmp_path) -> None:
+    """Ties to either side, none seen by the judge's own clock: cut off at 1 their mean was a loss."""
+    speedups = (1.006, 1 / 1.006, 1.004, 1 / 1.004)
+    ties = [judged(number, speedup, confirmed=False) for number, speedup in enumerate(speedups, 1)]
+    found = analysed(tmp_path, [*ties, judged(5, 1.5, half=0.6, confirmed=False, decision="inconclusive")])
+    against = found.groups[0].against[0]
+    assert against.speedup.value == pytest.approx(1.0)
+    assert {p: share.count for p, share in against.fast.items()} == {"0": 5, "1": 0, "2": 0}
+    (note,) = [note for note in found.notes if "count as 1x" in note]
+    assert note.startswith("1 speedups above 1")
 
 
 @pytest.mark.parametrize(

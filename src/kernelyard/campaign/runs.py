@@ -251,7 +251,7 @@ def analyze(
         groups=counted,
         degenerate={present[place].title: why for place, why in sorted(degenerate.items()) if place in present},
         kernelbench=tuple(scores),
-        notes=(*_notes(run, opponents, suite), *unknown),
+        notes=(*_notes(run, opponents, suite), *_unshown(answers), *unknown),
     )
     return analysis, answers
 
@@ -301,6 +301,12 @@ def _notes(run: Run, opponents: Opponents, suite: Suite | None) -> Iterable[str]
         yield f"{len(run.elsewhere)} verdicts are not of this suite, but of other texts of its problems: left out{also}"
     if run.judged:
         yield from _baseline_notes(run, opponents)
+
+
+def _unshown(answers: Sequence[Answers]) -> Iterable[str]:
+    gains = [outcome.gains.get(EAGER) for each in answers for outcome in each.counted]
+    if count := sum(gain is not None and gain.measured is not None for gain in gains):
+        yield f"{count} speedups above 1 are no ties, and the judge's own clock does not show them: they count as 1x"
 
 
 def _baseline_notes(run: Run, opponents: Opponents) -> Iterable[str]:
