@@ -1,5 +1,6 @@
 """The numbers of a run, on verdicts whose numbers are known by hand."""
 
+import hashlib
 import json
 import math
 
@@ -14,12 +15,13 @@ from kernelyard.campaign.intervals import any_right, beta, holm, mean, share, si
 from kernelyard.campaign.kernelbench_files import RESULTS, export
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.opponents import Opponents
-from kernelyard.campaign.outcomes import BEST, EAGER, kernelbench_status
+from kernelyard.campaign.outcomes import BEST, EAGER, kernelbench_status, of_judged
 from kernelyard.campaign.records import Foreign
 from kernelyard.campaign.runs import analyze, flagged, read_run
 from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Flag, Status
+from kernelyard.suites.sources import subset
 
 SIX = [
     judged(1, 3.0),
@@ -120,7 +122,30 @@ def test_what_the_judges_own_clock_did_not_see_counts_for_nothing(tmp_path) -> N
     for opponent in analysed(tmp_path, verdicts, stored=[baseline(1, 0.5)]).groups[0].against:
         assert opponent.fast["0"].count == 1 and opponent.fast["1"].count == 0
         assert opponent.faster.count == 0
-        assert opponent.speedup.value == 1.0
+        assert opponent.speedup.value == pytest.approx({EAGER: 1.0, BEST: 0.5}[opponent.opponent])
+
+
+def test_of_a_claim_that_is_not_shown_more_is_kept_than_is_credited() -> None:
+    """A wide interval that holds 1 makes it no less of a claim, and beside compile it is what it is beside eager."""
+    claim = judged(1, 3.0, half=1.2, confirmed=False, decision="inconclusive")
+    stored = {compiled: baseline(1, compiled) for compiled in (0.5, 1 / 3, 0.05)}
+    for compiled, decision in ((0.5, "inconclusive"), (1 / 3, "inconclusive"), (0.05, "slower")):
+        gains = of_judged(claim, lambda *_, compiled=compiled: stored[compiled]).gains  # type: ignore[misc]
+        assert (gains[EAGER].ratio, gains[EAGER].low, gains[EAGER].measured.ratio) == (1.0, None, 3.0)
+        assert gains[BEST].ratio == pytest.approx(compiled) and gains[BEST].low is None
+        assert gains[BEST].measured.ratio == pytest.approx(3 * compiled) and gains[BEST].decision == decision
+
+
+def test_the_mean_of_what_is_the_reference_itself_is_1_and_none_of_it_is_a_gain(tmp_path) -> None:
+    """Ties to either side, none seen by the judge's own clock: cut off at 1 their mean was a loss."""
+    speedups = (1.006, 1 / 1.006, 1.004, 1 / 1.004)
+    ties = [judged(number, speedup, confirmed=False) for number, speedup in enumerate(speedups, 1)]
+    found = analysed(tmp_path, [*ties, judged(5, 1.5, half=0.6, confirmed=False, decision="inconclusive")])
+    against = found.groups[0].against[0]
+    assert against.speedup.value == pytest.approx(1.0)
+    assert {p: share.count for p, share in against.fast.items()} == {"0": 5, "1": 0, "2": 0}
+    (note,) = [note for note in found.notes if "count as 1x" in note]
+    assert note.startswith("1 speedups above 1")
 
 
 @pytest.mark.parametrize(
@@ -264,6 +289,49 @@ def test_a_run_of_kernelbench_is_analysed_by_what_it_kept(tmp_path) -> None:
     assert [score.untimed for score in found.kernelbench] == [1, 1]
 
 
+def test_verdicts_on_other_texts_than_the_suites_are_left_out_and_counted(tmp_path) -> None:
+    """They would be numbers of problems that nobody asked; those of problems that were not chosen are in none, too."""
+    older = {"problem_sha256": "an older text"}
+    verdicts = [judged(1, 3.0), judged(2, 9.0, **older), judged(3, 9.0, **older), judged(3, sample=1), judged(9, 9.0)]
+    run = read_run(run_folder(tmp_path / "run", verdicts))
+    suite = suite_of(1, 2, 3, 4)
+    found, answers = analyze(run.on(suite), Opponents(), suite, {})
+    assert [(each.number, len(each.outcomes)) for each in answers] == [(1, 1), (3, 1), (4, 0)]
+    assert found.groups[0].against[0].fast["0"].count == 1
+    (note,) = [note for note in found.notes if "not of this suite" in note]
+    assert note.startswith("2 verdicts") and "1 problems that have no other" in note
+    with pytest.raises(UsageError, match=r"none of 5 verdicts .* \(1 are on other texts of its problems, 4"):
+        run.on(suite_of(2))
+
+
+def test_the_command_leaves_them_out_alone_and_beside_another_run(tmp_path) -> None:
+    problems, text = tmp_path / "problems", "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
+    problems.mkdir()
+    (problems / "1_x.py").write_text(text)
+    of_suite = judged(1, 2.0, level=0, problem_sha256=hashlib.sha256(text.encode()).hexdigest())
+    fine, other = run_folder(tmp_path / "fine", [of_suite]), run_folder(tmp_path / "other", [judged(1, 2.0, level=0)])
+    for words in ([str(other)], ["--compare", str(fine), str(other)]):
+        done = CliRunner().invoke(build("analyze"), ["analyze", *words, "--suite", str(problems)])
+        assert isinstance(done.exception, UsageError) and f"{other}: none of 1 verdicts" in str(done.exception)
+    assert CliRunner().invoke(build("analyze"), ["analyze", str(fine), "--suite", str(problems)]).exit_code == 0
+
+
+def test_kernelbenchs_line_is_of_whole_levels(tmp_path) -> None:
+    """Of a part it had results of problems without a name: 3 correct of 1."""
+    theirs(tmp_path)
+    run, opponents = read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"])
+    found, _ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1]), {})
+    assert found.kernelbench == () and any("is of whole levels" in note for note in found.notes)
+    found, _ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1, 2, 3, 4]), {})
+    assert [(score.correct_count, score.total_count) for score in found.kernelbench] == [(2, 4)] * 2
+    # Without a suite, what the run has and the baselines do not is known of too.
+    only = {"level1": {"1_Made_Up.py": {"mean": 1.0, "hardware": "a CPU"}}}
+    for file in (tmp_path / "timing").iterdir():
+        file.write_text(json.dumps(only))
+    found, _ = analyze(run, Opponents.read([tmp_path / "timing"]), None, {})
+    assert [(score.correct_count, score.total_count, score.aligned) for score in found.kernelbench] == [(2, 3, 1)] * 2
+
+
 def test_verdicts_that_came_after_the_export_are_said(tmp_path) -> None:
     """KernelBench's line is of its file, which a killed run has not written."""
     run = run_folder(tmp_path / "run", [judged(1, 2.0)])
@@ -318,6 +386,10 @@ def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
     [
         ({"compiled": True, "correctness": True}, Status.PASSED),
         ({"compiled": False, "correctness": False, "metadata": {"compilation_error": "x"}}, Status.COMPILE_ERROR),
+        ({"compiled": False, "correctness": False, "metadata": {"error": "Evaluation timed out"}}, Status.TIMEOUT),
+        ({"compiled": False, "correctness": False, "metadata": {"error": "a pickle"}}, Status.CRASHED),
+        ({"compiled": False, "correctness": False, "metadata": {"cuda_error": "CUDA Error: x"}}, Status.CRASHED),
+        ({"compiled": False, "correctness": False, "metadata": {"other_error": "error: x"}}, Status.CRASHED),
         ({"compiled": True, "correctness": False, "metadata": {"runtime_error": "x"}}, Status.RUNTIME_ERROR),
         ({"compiled": True, "correctness": False, "metadata": {"max_difference": ["1"]}}, Status.INCORRECT_VALUE),
     ],

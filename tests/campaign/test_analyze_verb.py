@@ -20,7 +20,7 @@ def test_a_run_is_printed_stored_and_drawn(tmp_path: Path) -> None:
     done = kernelyard("analyze", run, "--baseline", timing, "--p", 1, "--p", 4, "--json", "--html", page)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout.splitlines()[-1])
-    assert list(record["groups"][0]["against"][1]["fast"]) == ["1", "4"]
+    assert list(record["groups"][0]["against"][1]["fast"]) == ["0", "1", "2", "4"]
     assert json.loads((run / "analysis.json").read_text()) == record
     assert "fast_4" in page.read_text()
 

@@ -135,6 +135,20 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path, text: str) -> None:
     assert "\n" not in str(error.value) and files.RESULTS in str(error.value)
 
 
+def test_a_sample_that_is_there_twice_is_said(tmp_path: Path) -> None:
+    """Any of them, and wherever the file is read: it would be counted twice, and KernelBench's script stops."""
+    (tmp_path / files.RESULTS).write_text(json.dumps({"1": [{**THEIRS, "sample_id": 0}], "2": [THEIRS, THEIRS]}))
+    with pytest.raises(UsageError, match="problem 2 has sample 1 2 times"):
+        files.read(tmp_path / files.RESULTS)
+
+
+def test_trials_are_counted_where_all_were_made(tmp_path: Path) -> None:
+    failed = judged(Key(1, 1, 0), Status.INCORRECT_VALUE)
+    failed = failed.model_copy(update={"verdict": failed.verdict.model_copy(update={"trials": 1})})
+    assert "correctness_trials" not in files.entry(failed)["metadata"]
+    assert files.entry(passed(Key(1, 1, 0)))["metadata"]["correctness_trials"] == "(3 / 3)"
+
+
 def test_one_entry_for_each_problem_is_read(tmp_path: Path) -> None:
     """As KernelBench wrote before it knew samples."""
     old = {name: value for name, value in THEIRS.items() if name != "sample_id"}

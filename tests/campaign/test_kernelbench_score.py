@@ -17,7 +17,6 @@ from made_up_runs import judged
 
 from kernelyard.campaign.kernelbench_files import RESULTS, export, read
 from kernelyard.campaign.kernelbench_score import KernelBenchScore, kernelbench_score
-from kernelyard.core.errors import UsageError
 
 LEVEL = 3
 THEIRS = {
@@ -111,11 +110,6 @@ def test_a_right_sample_without_a_time_spoils_the_mean_and_is_not_in_fast_0() ->
     assert found.untimed == 1
     assert found.correct_count == THEIRS["correct_count"]
     assert found.fast_p["0.0"] == pytest.approx(THEIRS["fast_p"]["0.0"] - 1 / 48)
-
-
-def test_a_sample_that_is_there_twice_is_said() -> None:
-    with pytest.raises(UsageError, match="problem 1 has sample 0 2 times"):
-        kernelbench_score({1: [entry(), entry()]}, {}, {1: "1_a.py"}, 1, "x")
 
 
 def test_nothing_right_is_no_speedup() -> None:

@@ -19,7 +19,7 @@ from solutions import PROBLEMS, SOLUTIONS, write
 from kernelyard.campaign import slot
 from kernelyard.campaign.candidates import Found
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
-from kernelyard.cli.run import _Shown
+from kernelyard.cli.run import TIMEOUT_HELP, _deadlines, _Shown
 from kernelyard.sandbox import witness
 from kernelyard.sandbox.launch import SandboxError, SandboxKind
 from kernelyard.sandbox.processes import descendants
@@ -164,6 +164,31 @@ def test_what_timed_out_is_judged_again_with_a_longer_deadline(start: Start, tmp
     assert verdicts(folder)[1, 0][0] != "timeout"
 
 
+def test_a_mistyped_suite_loses_no_verdict(start: Start, tmp_path: Path) -> None:
+    """Neither interrupted, nor run to its end: what was judged on the right one is there again, and as it was."""
+    folder, problem = tmp_path / "mistyped", tmp_path / "mistyped_problems/1_Softmax.py"
+    write(problem.parent, folder)
+    for path in folder.glob("level_0_problem_*_sample_[!07]_kernel.py"):
+        path.unlink()
+    finish(start("mistyped"))
+    with Ledger(folder) as ledger:
+        right = ledger.judged()
+    problem.write_text(PROBLEMS[problem.name] + "# another text\n")
+    for sent in (True, False):
+        process = start("mistyped")
+        assert process.stdout is not None
+        assert "2 to judge; 2 of them have a verdict" in process.stdout.readline()
+        if sent:
+            process.send_signal(signal.SIGINT)
+        finish(process, 128 + signal.SIGINT if sent else 0)
+        with Ledger(folder) as ledger:
+            assert (ledger.judged() == right) == sent, "a verdict counts until there is another in its place"
+    problem.write_text(PROBLEMS[problem.name])
+    assert "0 to judge; 3 have a verdict" in finish(start("mistyped"))
+    with Ledger(folder) as ledger:
+        assert ledger.judged() == right
+
+
 def test_what_kernelbench_judged_is_taken_and_said(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     write(tmp_path / "theirs_problems", folder)
@@ -177,7 +202,7 @@ def test_what_kernelbench_judged_is_taken_and_said(start: Start, tmp_path: Path)
 
 
 def test_a_strangers_message_cannot_repaint_the_terminal(capsys) -> None:
-    with _Shown(Found((), 0, ()), [], 0) as shown:
+    with _Shown(Found((), 0, ()), [], 0, 0) as shown:
         shown.judged(judged(1, message="ValueError: \x1b[2J\u202e gone\nmore"))
     out = capsys.readouterr().out
     assert "incorrect_value  ValueError: \\u001b[2J\\u202e gone  (1.0 s)" in out
@@ -193,6 +218,11 @@ def test_usage(start: Start, tmp_path: Path) -> None:
         process = start("empty", *options)
         _, error = process.communicate(timeout=60)
         assert process.returncode == 2 and error.count("\n") == 1 and wanted in error
+
+
+def test_the_help_tells_the_deadlines_that_are_in_force() -> None:
+    assert TIMEOUT_HELP.endswith("by default compile=300,load=300,check=120,time=120.")
+    assert _deadlines("compile=300,load=300,check=120,time=120") == _deadlines(None)
 
 
 def test_a_device_on_which_the_sandbox_does_not_hold_gets_no_more_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,14 +53,38 @@ def test_an_infra_error_gives_way(ledger: Ledger) -> None:
     assert [one.verdict.status for one in ledger.judged()] == [Status.CRASHED]
 
 
-def test_what_is_retired_is_judged_again_and_kept_apart(ledger: Ledger) -> None:
-    ledger.finish(judged(KEY, solution="old"))
-    ledger.retire(KEY)
-    assert ledger.judged() == [] and ledger.lease(KEY)
+def test_what_gives_way_counts_until_another_is_there_and_is_kept_apart(ledger: Ledger) -> None:
+    old = judged(KEY, solution="old")
+    ledger.finish(old)
+    ledger.give_way(KEY)
+    assert ledger.judged() == [old] and ledger.stands(KEY) is None and ledger.lease(KEY)
     assert ledger.finish(judged(KEY, solution="new"))
+    assert not ledger.finish(judged(KEY, solution="newer"))
     assert ledger.stands(KEY) == ("new", "p", Status.CRASHED)
     kept = ledger._connection.execute("SELECT solution_sha256 FROM superseded").fetchall()
     assert kept == [("old",)]
+
+
+def test_what_another_process_has_put_in_its_place_stays(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.finish(judged(KEY, solution="old"))
+    with Ledger(tmp_path) as other:
+        other.give_way(KEY)
+        ledger.give_way(KEY)
+        assert ledger.finish(judged(KEY, solution="new"))
+        assert other.stands(KEY) == ("new", "p", Status.CRASHED)
+        assert not other.lease(KEY) and not other.finish(judged(KEY, solution="newer"))
+
+
+def test_a_superseded_verdict_on_the_same_texts_is_taken_back(ledger: Ledger) -> None:
+    first, second = judged(KEY, Status.TIMEOUT), judged(KEY, Status.CRASHED)
+    for one in (judged(KEY, Status.INFRA_ERROR), first, second, judged(KEY, problem="another")):
+        ledger.give_way(KEY)
+        assert ledger.finish(one)
+    assert not ledger.take_back(KEY, "another", "p") and not ledger.take_back(OTHER, "s", "p")
+    assert ledger.take_back(KEY, "s", "p") and ledger.judged() == [second], "the latest"
+    assert ledger.take_back(KEY, "s", "another")
+    ledger._connection.execute("UPDATE superseded SET settings_sha256 = 'others'")
+    assert not ledger.take_back(KEY, "s", "p")
 
 
 def test_a_run_has_one_kind_of_settings(ledger: Ledger) -> None:
@@ -98,7 +122,7 @@ def test_a_verdict_on_a_text_that_is_no_longer_in_the_file_is_not_waited_for(led
         other.finish(judged(KEY, solution="the older text's"))
         assert work.look_elsewhere() == [] and work.to_build() == candidate
         work.stop()
-        assert ledger.judged() == []
+        assert ledger.stands(KEY) is None
 
 
 def test_foreign_outcomes_are_shown_until_there_is_a_verdict(ledger: Ledger) -> None:

@@ -52,10 +52,10 @@ class Answers:
         return _part(self.counted, lambda outcome: outcome.right)
 
     def fast(self, opponent: str, p: float) -> float:
-        """The share of its samples that are right and more than `p` times as fast; at 0, that are right."""
+        """The share of its samples that are right and shown to be more than `p` times as fast; at 0, that are right."""
         if p == 0:
             return self.right()
-        return _part(self.counted, lambda outcome: opponent in outcome.gains and outcome.gains[opponent].ratio > p)
+        return _part(self.counted, lambda outcome: opponent in outcome.gains and outcome.gains[opponent].above(p))
 
     def faster(self, opponent: str) -> float:
         """The share of its samples that were found faster: the interval of their speedup clears margin and noise."""

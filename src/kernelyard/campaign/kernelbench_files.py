@@ -8,6 +8,7 @@ Samples that the machine or the problem is to blame for have no entry, as if nob
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,9 +88,10 @@ def entry(one: Judged) -> dict[str, Any]:
         "problem_sha256": verdict.problem_sha256,
         "solution_sha256": verdict.solution_sha256,
     }
-    if verdict.trials:
-        metadata["correctness_trials"] = f"({verdict.trials} / {verdict.trials})" if passed else f"({verdict.trials})"
-    if not passed:
+    if passed:
+        metadata["correctness_trials"] = f"({verdict.trials} / {verdict.trials})"
+    else:
+        # Its trials ended with the first that failed; KernelBench counts them only where all were made.
         metadata[_REASONS.get(verdict.status, "runtime_error")] = verdict.message
     if verdict.decision is not None:
         metadata |= {
@@ -123,6 +125,9 @@ def read(file: Path) -> dict[int, list[dict[str, Any]]]:
                     raise ValueError(f"an entry of problem {problem} with no {' and no '.join(wrong)}")
                 if not isinstance(each.get("metadata") or {}, dict):
                     raise ValueError(f"an entry of problem {problem} whose metadata is no object")
+            samples = Counter(each["sample_id"] for each in entries)
+            if twice := [sample for sample, count in samples.items() if count > 1]:
+                raise ValueError(f"problem {problem} has sample {twice[0]} {samples[twice[0]]} times")
     except FileNotFoundError:
         raise UsageError(f"{file}: no such file; expected KernelBench's {RESULTS}") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:

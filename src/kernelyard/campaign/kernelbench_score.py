@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from pydantic import field_validator
 
-from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Record
 
 P_VALUES = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
@@ -56,16 +55,8 @@ def kernelbench_score(
 
     `results` are entries by problem, as in eval_results.json; `baseline` mean milliseconds by file, `names` files by
     problem.
-
-    Raises UsageError where a problem has sample 0 twice, as their script does.
     """
-    first: dict[int, Mapping[str, Any]] = {}
-    for number, entries in results.items():
-        zeroth = [entry for entry in entries if entry["sample_id"] == 0]
-        if len(zeroth) > 1:
-            raise UsageError(f"problem {number} has sample 0 {len(zeroth)} times; expected each sample once")
-        if zeroth:
-            first[number] = zeroth[0]
+    first = {number: entry for number, entries in results.items() for entry in entries if entry["sample_id"] == 0}
     wrong = {"compiled": False, "correctness": False, "runtime": -1.0}
     first |= {number: wrong for number in names if number not in first}
 

@@ -2,8 +2,8 @@
 
 Every step is one transaction, so that a process that is killed loses what it had under way and nothing else, and
 several processes may share a run. A verdict is of one text of a solution on one text of a problem: where either has
-changed since, `retire` takes it out of the run and keeps it apart in `superseded`. Replaced it would be lost, and left
-in place an analysis would count it for a candidate that nobody judged.
+changed since, it counts until there is another in its place, and is kept apart in `superseded` from then on. Who took
+the wrong suite, or changed his mind, has it back by `take_back`.
 """
 
 import json
@@ -84,6 +84,8 @@ class Ledger:
         self._owner = Owner.this()
         self._lock = threading.RLock()
         self._begun: Settings | None = None
+        # As they were when this process was told so: what another has put in their place stays.
+        self._giving_way: dict[Key, str] = {}
         try:
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -180,21 +182,38 @@ class Ledger:
         return {row[0] for row in rows}
 
     def stands(self, key: Key) -> tuple[str, str, Status] | None:
-        """SHA-256 of the solution and of the problem, and the status, of the verdict that counts; None without one."""
+        """SHA-256 of solution and problem, and the status, of the verdict that is to stay; None without one."""
         with self._transaction() as do:
-            query = f"SELECT solution_sha256, problem_sha256, status FROM verdicts WHERE {_KEY}"
+            query = f"SELECT solution_sha256, problem_sha256, status, judged FROM verdicts WHERE {_KEY}"
             row = do(query, _columns(key)).fetchone()
-        return (row[0], row[1], Status(row[2])) if row else None
+        return (row[0], row[1], Status(row[2])) if row and row[3] != self._giving_way.get(key) else None
 
-    def retire(self, key: Key) -> None:
-        """Its verdict no longer counts and is kept apart; harmless where there is none."""
+    def give_way(self, key: Key) -> None:
+        """Its verdict as it is now counts until another is finished; to this process it is as if there were none."""
         with self._transaction() as do:
+            row = do(f"SELECT judged FROM verdicts WHERE {_KEY}", _columns(key)).fetchone()
+        if row:
+            self._giving_way[key] = row[0]
+
+    def take_back(self, key: Key, solution_sha256: str, problem_sha256: str) -> bool:
+        """Put the latest superseded verdict on these very texts in the place of what counts; whether there was one."""
+        with self._transaction() as do:
+            settings = self.settings
+            query = f"""SELECT rowid FROM superseded WHERE {_KEY} AND solution_sha256 = ? AND problem_sha256 = ?
+                AND settings_sha256 = ? AND status != ? ORDER BY rowid DESC LIMIT 1"""
+            wanted = (solution_sha256, problem_sha256, settings.sha256 if settings else "", Status.INFRA_ERROR.value)
+            row = do(query, (*_columns(key), *wanted)).fetchone()
+            if row is None:
+                return False
             self._retire(do, key)
+            do("INSERT INTO verdicts SELECT * FROM superseded WHERE rowid = ?", row)
+            do("DELETE FROM superseded WHERE rowid = ?", row)
+        return True
 
     def lease(self, key: Key) -> bool:
-        """Whether this process has it now, to judge: it has no verdict, and nobody else who lives holds it."""
+        """Whether this process has it now, to judge: no verdict stands, and nobody else who lives holds it."""
         with self._transaction() as do:
-            if do(f"SELECT 1 FROM verdicts WHERE {_KEY}", _columns(key)).fetchone():
+            if self.stands(key) is not None:
                 return False
             query = f"SELECT host, pid, started, expires FROM leases WHERE {_KEY}"
             held = do(query, _columns(key)).fetchone()
@@ -219,7 +238,7 @@ class Ledger:
         """Keep a verdict and give its lease back; whether it counts.
 
         The first verdict stands, so that finishing twice, or after another process that took the lease for lost,
-        changes nothing. Only `infra_error` gives way to a later one.
+        changes nothing. Only `infra_error`, and what was told to `give_way`, is replaced by a later one.
         """
         with self._transaction() as do:
             settings = self.settings
@@ -247,6 +266,7 @@ class Ledger:
     def _retire(self, do: "_Do", key: Key) -> None:
         do(f"INSERT INTO superseded SELECT * FROM verdicts WHERE {_KEY}", _columns(key))
         do(f"DELETE FROM verdicts WHERE {_KEY}", _columns(key))
+        self._giving_way.pop(key, None)
 
     def _open(self) -> None:
         """Make the tables where there are none, and look at the whole file once: a few ms for a thousand verdicts."""

@@ -21,12 +21,20 @@ FindBaseline = Callable[[str, str, str, bool], Baseline | None]
 
 @dataclass(frozen=True)
 class Gain:
-    """An opponent's time over the solution's."""
+    """An opponent's time over the solution's, as it is credited."""
 
     ratio: float
     low: float | None = None
     high: float | None = None
     decision: Decision | None = None
+    shown: bool = True
+    """Not where the judge's own clock saw no gain: then it is above 1 in no share."""
+    measured: "Gain | None" = None
+    """Where less than that is credited."""
+
+    def above(self, p: float) -> bool:
+        """Whether it is shown to be more than `p`."""
+        return (self.ratio if self.shown else min(self.ratio, 1.0)) > p
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,10 @@ def of_judged(judged: Judged, find: FindBaseline) -> Outcome:
     compiled = baseline is not None and has_compile(baseline)
     gains: dict[str, Gain] = {}
     if verdict.speedup is not None:
-        gains[EAGER] = _credited(verdict, verdict.speedup, verdict.speedup_low, verdict.speedup_high, verdict.decision)
+        gains[EAGER] = _over_eager(verdict, verdict.speedup)
         compiled = baseline is not None and compiled and comparable(baseline, verdict)
         if baseline is not None and compiled:
-            gains[BEST] = _against_best(verdict, baseline)
+            gains[BEST] = _over_best(gains[EAGER], verdict.noise or 0.0, baseline)
     return Outcome(
         key=judged.key,
         name=judged.problem_name,
@@ -93,29 +101,41 @@ def comparable(baseline: Baseline, verdict: Verdict) -> bool:
     return verdict.time is not None and baseline.times[Variant.EAGER].method == verdict.time.method
 
 
-def _against_best(verdict: Verdict, baseline: Baseline) -> Gain:
+def _over_eager(verdict: Verdict, speedup: float) -> Gain:
+    """What was measured; 1 where it is above and neither the judge's own clock shows it nor the noise explains it.
+
+    Such a gain is the worker's word alone, and a wide interval is easily had. Within the noise both signs are alike:
+    ties cut off at 1 would make a loss of the mean of code that is the reference's own.
+    """
+    shown = verdict.confirmed is not False
+    gain = Gain(speedup, verdict.speedup_low, verdict.speedup_high, verdict.decision, shown)
+    if shown or speedup <= 1 or verdict.decision is Decision.TIE:
+        return gain
+    return Gain(1.0, decision=verdict.decision, shown=False, measured=gain)
+
+
+def _over_best(gain: Gain, noise: float, baseline: Baseline) -> Gain:
     """The gain over eager, of paired rounds, times what the fastest variant takes of eager's time, interleaved.
 
     Each factor was measured within one stretch of time, so that neither holds the drift between the two.
     """
-    assert verdict.speedup is not None
     best = baseline.best or Variant.EAGER
-    ours = Ratio(verdict.speedup, verdict.speedup_low or verdict.speedup, verdict.speedup_high or verdict.speedup)
     if best is Variant.EAGER:
-        return _credited(verdict, ours.mean, verdict.speedup_low, verdict.speedup_high, verdict.decision)
+        return gain
     over = baseline.gain(best)
-    ratio = product(ours, Ratio(1 / over.mean, 1 / over.high, 1 / over.low))
-    known = verdict.speedup_low is not None and verdict.noise is not None
+    if gain.measured is not None:
+        measured = _over_best(gain.measured, noise, baseline)
+        # What falls short even as claimed is slower; a claim that is no more than as fast is not known to be.
+        decision = Decision.SLOWER if measured.decision is Decision.SLOWER else Decision.INCONCLUSIVE
+        return Gain(gain.ratio / over.mean, decision=decision, shown=False, measured=measured)
+    ratio = product(
+        Ratio(gain.ratio, gain.low or gain.ratio, gain.high or gain.ratio),
+        Ratio(1 / over.mean, 1 / over.high, 1 / over.low),
+    )
+    if gain.low is None:
+        return Gain(ratio.mean, shown=gain.shown)
     # The judge's own clock saw the gain over eager; what eager loses to the variant was timed in a trusted process.
-    decision = decide(ratio, verdict.noise or 0.0, confirmed=verdict.confirmed is not False) if known else None
-    return _credited(verdict, ratio.mean, ratio.low if known else None, ratio.high if known else None, decision)
-
-
-def _credited(verdict: Verdict, ratio: float, low: float | None, high: float | None, decision: Decision | None) -> Gain:
-    """A gain that the judge's own clock does not show is the worker's word alone, and counts for nothing."""
-    if verdict.confirmed is False:
-        return Gain(min(ratio, 1.0), decision=decision)
-    return Gain(ratio, low, high, decision)
+    return Gain(ratio.mean, ratio.low, ratio.high, decide(ratio, noise, confirmed=gain.shown), gain.shown)
 
 
 def of_kernelbench(
@@ -144,7 +164,11 @@ def kernelbench_status(entry: Mapping[str, Any]) -> str:
     if entry["correctness"] is True:
         return Status.PASSED.value
     if not entry["compiled"]:
-        return (Status.COMPILE_ERROR if "other_error" not in said else Status.CRASHED).value
+        # `error` is of whoever waited for an evaluation; `other_error` and `cuda_error` of one that broke off.
+        if "timed out" in str(said.get("error", "")):
+            return Status.TIMEOUT.value
+        broken = said.keys() & {"error", "cuda_error", "other_error"}
+        return (Status.CRASHED if broken else Status.COMPILE_ERROR).value
     issue = str(said.get("correctness_issue", ""))
     if "shape" in issue.lower():
         return Status.INCORRECT_SHAPE.value

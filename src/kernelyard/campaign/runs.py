@@ -61,6 +61,8 @@ class Run:
     foreign: tuple[Key, ...]
     """Beside verdicts: samples that KernelBench judged and nobody since."""
     suite_sha256: str | None
+    elsewhere: tuple[Key, ...] = ()
+    """Verdicts that `on` took out: of another text of their problem."""
 
     def of(self, levels: Collection[int]) -> "Run":
         """Its part of those levels. Raises UsageError where there is none."""
@@ -71,6 +73,22 @@ class Run:
             raise UsageError(f"{self.folder}: no verdict on level {said}; expected a level of the run")
         foreign = tuple(key for key in self.foreign if key.level in levels)
         return replace(self, judged=judged, results=results, foreign=foreign)
+
+    def on(self, suite: Suite) -> "Run":
+        """Its verdicts on these very texts; KernelBench's results say not of which they are.
+
+        Raises UsageError where there are verdicts, and none is.
+        """
+        texts = {(entry.level, entry.number): entry.source.sha256 for entry in suite.entries}
+        there = [each for each in self.judged if (each.level, each.problem) in texts]
+        kept = tuple(each for each in there if texts[each.level, each.problem] == each.verdict.problem_sha256)
+        if self.judged and not kept:
+            raise UsageError(
+                f"{self.folder}: none of {len(self.judged)} verdicts is of this suite ({len(there)} are on other texts"
+                f" of its problems, {len(self.judged) - len(there)} on other ones); expected the suite that was judged"
+            )
+        elsewhere = {each.key for each in there} - {each.key for each in kept}
+        return replace(self, judged=kept, elsewhere=tuple(sorted(elsewhere)))
 
     @property
     def unexported(self) -> int:
@@ -107,6 +125,12 @@ class Run:
         places = {(key.level, key.problem) for key in self.foreign}
         return places - {(each.level, each.problem) for each in self.judged}
 
+    @property
+    def rewritten(self) -> set[tuple[int, int]]:
+        """Problems of which all verdicts are on another text."""
+        places = {(key.level, key.problem) for key in self.elsewhere}
+        return places - {(each.level, each.problem) for each in self.judged}
+
 
 def _several(values: Iterable[str | None]) -> str:
     return " and ".join(sorted({value for value in values if value is not None}))
@@ -138,7 +162,8 @@ def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answ
     """Every problem of the suite, or of the run where no suite is given, with its samples.
 
     Verdicts are never mixed with KernelBench's results: these are taken where there is no verdict at all, and a problem
-    that has nothing else beside verdicts is left out, for it was answered and nobody here judged it.
+    that has nothing else beside verdicts is left out, for it was answered and nobody here judged it. So is one whose
+    verdicts are on another text.
     """
     outcomes = [of_judged(each, opponents.find) for each in run.judged] or _foreign_outcomes(run, opponents, suite)
     by_place: dict[tuple[int, int], list[Outcome]] = {}
@@ -147,7 +172,7 @@ def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answ
     entries = {(entry.level, entry.number): entry for entry in suite.entries} if suite else {}
     return [
         _answers(place, by_place.get(place, []), entries.get(place), run, opponents)
-        for place in sorted(entries.keys() - run.theirs if suite else by_place)
+        for place in sorted(entries.keys() - run.theirs - run.rewritten if suite else by_place)
     ]
 
 
@@ -186,11 +211,11 @@ def _foreign_outcomes(run: Run, opponents: Opponents, suite: Suite | None) -> li
 
 
 def names_of(level: int, run: Run, opponents: Opponents, suite: Suite | None) -> dict[int, str]:
-    """The files of a level by number: the suite's, else those that baselines and verdicts name."""
+    """The files of a level by number: the suite's, else all that are known of, by name where one is."""
     if suite is not None:
         return {entry.number: entry.name for entry in suite.entries if entry.level == level}
     judged = {each.problem: each.problem_name for each in run.judged if each.level == level}
-    return opponents.names(level) | judged
+    return dict.fromkeys(run.results.get(level, ()), "") | opponents.names(level) | judged
 
 
 def analyze(
@@ -209,6 +234,7 @@ def analyze(
         kernelbench_score(results, file.level(level), names_of(level, run, opponents, suite), level, file.path)
         for level, results in run.results.items()
         for file in opponents.theirs
+        if suite is None or suite.whole
     ]
     present = {(each.level, each.number): each for each in answers}
     sha256 = suite.sha256 if suite is not None else run.suite_sha256
@@ -225,7 +251,7 @@ def analyze(
         groups=counted,
         degenerate={present[place].title: why for place, why in sorted(degenerate.items()) if place in present},
         kernelbench=tuple(scores),
-        notes=(*_notes(run, opponents, suite), *unknown),
+        notes=(*_notes(run, opponents, suite), *_unshown(answers), *unknown),
     )
     return analysis, answers
 
@@ -266,17 +292,21 @@ def _notes(run: Run, opponents: Opponents, suite: Suite | None) -> Iterable[str]
         yield "judged by KernelBench: right by its tolerance, speedups over stored means, no interval and no decision"
     if suite is None:
         yield "no suite was given: only problems with a sample count, and one that nobody answered is missed"
-    elif run.suite_sha256 not in (None, suite.sha256):
+    elif not suite.whole and run.results and opponents.theirs:
+        yield "KernelBench's definition is of whole levels: without its line, for a part of the suite was chosen"
+    if suite is not None and run.suite_sha256 not in (None, suite.sha256):
         yield "the run was of another suite, or of other texts or another part of it: problems may be missed"
-    if suite is not None and (count := sum(_other_text(each, suite) for each in run.judged)):
-        yield f"{count} verdicts are of another text of the problem than the suite's"
+    if run.elsewhere:
+        also = f", and with them {len(run.rewritten)} problems that have no other" if run.rewritten else ""
+        yield f"{len(run.elsewhere)} verdicts are not of this suite, but of other texts of its problems: left out{also}"
     if run.judged:
         yield from _baseline_notes(run, opponents)
 
 
-def _other_text(judged: Judged, suite: Suite) -> bool:
-    entry = suite.entry(judged.level, judged.problem)
-    return entry is not None and entry.source.sha256 != judged.verdict.problem_sha256
+def _unshown(answers: Sequence[Answers]) -> Iterable[str]:
+    gains = [outcome.gains.get(EAGER) for each in answers for outcome in each.counted]
+    if count := sum(gain is not None and gain.measured is not None for gain in gains):
+        yield f"{count} speedups above 1 are no ties, and the judge's own clock does not show them: they count as 1x"
 
 
 def _baseline_notes(run: Run, opponents: Opponents) -> Iterable[str]:

@@ -110,7 +110,7 @@ class Work:
                 judged = stands is not None and stands[0] == candidate.source.sha256
                 if stands is not None and not judged:
                     # The file has been written anew since they read it.
-                    self._ledger.retire(candidate.key)
+                    self._ledger.give_way(candidate.key)
                 if judged:
                     done.append(candidate)
                 elif self._ledger.lease(candidate.key):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kernelyard.campaign.analysis import P_VALUES
 from kernelyard.campaign.comparison import Side, compare
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.runs import Run, answers_of, flagged, read_run, side_of, sources_of
@@ -37,7 +38,7 @@ def analyze(
     baseline: Annotated[
         list[Path] | None, typer.Option(help="A folder of `kernelyard baseline` or of KernelBench's, or its file.")
     ] = None,
-    p: Annotated[list[float] | None, typer.Option(min=0.0, help="fast_p; by default 0, 1 and 2.")] = None,
+    p: Annotated[list[float] | None, typer.Option(min=0.0, help="fast_p beside 0, 1 and 2.")] = None,
     k: Annotated[list[int] | None, typer.Option(min=1, help="pass@k; by default 1.")] = None,
     against: Annotated[
         tuple[Path, Path] | None, typer.Option("--compare", metavar="RUN_A RUN_B", help="Which differences are real.")
@@ -56,7 +57,7 @@ def analyze(
     if (run is None) == (against is None):
         raise UsageError("expected the folder of a run, or --compare RUN_A RUN_B")
     opponents = Opponents.read(baseline or ())
-    p_values = tuple(dict.fromkeys(p or (0.0, 1.0, 2.0)))
+    p_values = sorted({*P_VALUES, *(p or ())})
     levels = numbers(selection.level, "--level") if selection.level else ()
     console = table_console()
     if against is not None:
@@ -74,6 +75,8 @@ def analyze(
     if suite is not None:
         found = found.of({entry.level for entry in suite.entries})
     renewed = _self_judged(table, found, suite) if table is not None else None
+    if suite is not None:
+        found = found.on(suite)
     k_values = tuple(dict.fromkeys(k or (1,)))
     reasons = _degenerate(found, suite)
     analysis, answers = analyzed(found, opponents, suite, reasons, p_values, k_values)
@@ -102,7 +105,9 @@ def _read(folder: Path, levels: Sequence[int]) -> Run:
 
 
 def _side(run: Run, opponents: Opponents, selection: Selection) -> Side:
-    return side_of(run, answers_of(run, opponents, _suite(selection, run)))
+    suite = _suite(selection, run)
+    run = run.on(suite) if suite is not None else run
+    return side_of(run, answers_of(run, opponents, suite))
 
 
 def _self_judged(document: Path, run: Run, suite: Suite | None) -> tuple[str, str]:

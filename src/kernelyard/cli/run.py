@@ -37,6 +37,8 @@ from kernelyard.suites.suite import Suite
 # Of a run's cores, those that a slot's judge and its two workers need to themselves: a starved clock costs rounds.
 CORES_A_SLOT = 2
 PHASES = (Phase.COMPILE.value, Phase.LOAD.value, Phase.CHECK.value, Phase.TIME.value)
+DEFAULT_DEADLINES = ",".join(f"{name}={getattr(Deadlines(), name):g}" for name in PHASES)
+TIMEOUT_HELP = f"Of every phase, or of some, as in compile=300,check=60; by default {DEFAULT_DEADLINES}."
 
 
 class Retry(str, Enum):
@@ -59,9 +61,7 @@ def run(
         int | None, typer.Option(min=1, help="Builds at a time; by default the cores that are left.")
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="How many devices; by default all. On a CPU, judges.")] = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="SECONDS", help="For each phase, 60; or some, compile=300,check=60.")
-    ] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="SECONDS", help=TIMEOUT_HELP)] = None,
     memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for a solution's processes.")] = 16.0,
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
     budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 10.0,
@@ -110,7 +110,8 @@ def run(
         jobs = jobs or max(1, usable_cores() - CORES_A_SLOT * len(devices))
         known = {one.key for one in ledger.foreign()} - {candidate.key for candidate in left}
         theirs = [candidate for candidate in found.candidates if candidate.key in known]
-        with _Shown(found, left, len(theirs)) as shown:
+        judged = {one.key for one in ledger.judged()}
+        with _Shown(found, left, len(theirs), sum(candidate.key in judged for candidate in left)) as shown:
             pipeline = Pipeline(
                 ledger, suite, left, terms, [str(each) for each in devices], environment,
                 jobs=jobs, on_judged=shown.judged, on_elsewhere=shown.elsewhere, on_look=shown.look,
@@ -119,10 +120,10 @@ def run(
         for reason in (*found.unreadable, *pipeline.unfit):
             print(f"kernelyard: {reason}", file=sys.stderr)
         _export(folder, ledger)
-        verdicts = {one.key: one.verdict.status for one in ledger.judged()}
-        known = {*verdicts, *(one.key for one in ledger.foreign())}
+        known = {one.key for one in ledger.foreign()}
         keys = [candidate.key for candidate in found.candidates]
-        missing = [key for key in keys if key not in known or verdicts.get(key) is Status.INFRA_ERROR]
+        stands = {key: ledger.stands(key) for key in keys}
+        missing = [key for key, one in stands.items() if (one[2] is Status.INFRA_ERROR if one else key not in known)]
     if missing:
         print(f"kernelyard: {len(missing)} of {len(keys)} could not be judged, {missing[0]} first", file=sys.stderr)
     if missing or found.unreadable:
@@ -145,14 +146,17 @@ def _left(ledger: Ledger, suite: Suite, found: Found, retry: Collection[str], *,
     for candidate in found.candidates:
         key = candidate.key
         entry = suite.entry(key.level, key.problem)
+        assert entry is not None
+        texts = (candidate.source.sha256, entry.source.sha256)
         stands = ledger.stands(key)
-        if stands is not None and entry is not None:
-            same = stands[:2] == (candidate.source.sha256, entry.source.sha256)
-            if same and stands[2].value not in retry:
-                continue
-            ledger.retire(key)
-        elif key in theirs:
+        if (stands is None or stands[:2] != texts) and ledger.take_back(key, *texts):
+            stands = ledger.stands(key)
+        if stands is None and key in theirs:
             continue
+        if stands is not None:
+            if stands[:2] == texts and stands[2].value not in retry:
+                continue
+            ledger.give_way(key)
         left.append(candidate)
     return left
 
@@ -187,12 +191,12 @@ def _export(folder: Path, ledger: Ledger) -> None:
 class _Shown:
     """A line on stdout for each verdict; on stderr what is done, how fast and how long it will take."""
 
-    def __init__(self, found: Found, left: list[Candidate], theirs: int) -> None:
+    def __init__(self, found: Found, left: list[Candidate], theirs: int, anew: int) -> None:
         self._done, self._all = len(found.candidates) - len(left), len(left)
         self._statuses: Counter[str] = Counter()
         self._new = 0
         self._begin = time.monotonic()
-        self._unwanted, self._theirs = found.unwanted, theirs
+        self._unwanted, self._theirs, self._anew = found.unwanted, theirs, anew
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("judged"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[said]}"),
@@ -202,7 +206,8 @@ class _Shown:
 
     def __enter__(self) -> "_Shown":
         ours = self._done - self._theirs
-        notes = [f"{ours} have a verdict"] * bool(ours)
+        notes = [f"{self._anew} of them have a verdict, which counts until then"] * bool(self._anew)
+        notes += [f"{ours} have a verdict"] * bool(ours)
         notes += [f"{self._theirs} are taken as KernelBench judged them"] * bool(self._theirs)
         notes += [f"{self._unwanted} are for problems that were not chosen"] * bool(self._unwanted)
         print(f"{self._all} to judge{''.join('; ' + note for note in notes)}", flush=True)

@@ -122,7 +122,8 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def _only(suite: Suite, keep: Callable[[Entry], bool]) -> Suite:
-    return Suite(suite.name, tuple(entry for entry in suite.entries if keep(entry)))
+    kept = tuple(entry for entry in suite.entries if keep(entry))
+    return Suite(suite.name, kept, whole=suite.whole and len(kept) == len(suite.entries))
 
 
 def _read(path: Path) -> Source:

@@ -28,6 +28,8 @@ class Suite:
 
     name: str
     entries: tuple[Entry, ...]
+    whole: bool = True
+    """Nothing of the source's levels was left out."""
 
     def __post_init__(self) -> None:
         keys = [(entry.level, entry.number) for entry in self.entries]
