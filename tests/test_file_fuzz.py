@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernelyard.campaign import baselines, kernelbench_files
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
-from kernelyard.campaign.records import Foreign, Judged, Settings
+from kernelyard.campaign.records import Foreign, Judged, Key, Settings
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Timing
@@ -92,6 +92,38 @@ def test_a_run_ledger_with_anything_for_a_verdict(tmp_path: Path, content: bytes
     connection.commit()
     connection.close()
     look(tmp_path)
+
+
+ROWS = {
+    "meta": "('settings', CAST(? AS TEXT))",
+    "verdicts": "(1, 1, 1, '', '', '', CAST(? AS TEXT), '{}')",
+    "leases": "(1, 1, 1, 'host', 1, 1, CAST(? AS TEXT))",
+    "foreign_outcomes": "(1, 1, 1, CAST(? AS TEXT))",
+}
+
+
+@FEW
+@given(st.sampled_from(sorted(ROWS)), CONTENT)
+def test_a_run_ledger_with_anything_in_its_rows(tmp_path: Path, table: str, content: bytes) -> None:
+    (tmp_path / FILE_NAME).unlink(missing_ok=True)
+    Ledger(tmp_path, create=True).close()
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.execute(f"INSERT INTO {table} VALUES {ROWS[table]}", (content,))
+    connection.commit()
+    connection.close()
+    look(tmp_path)
+    for ask in (Ledger.stands, Ledger.lease):
+        try:
+            with Ledger(tmp_path) as ledger:
+                ask(ledger, Key(1, 1, 1))
+        except UsageError as error:
+            one_line(error)
+
+
+def test_a_number_that_no_ledger_holds_is_one_line(tmp_path: Path) -> None:
+    with Ledger(tmp_path, create=True) as ledger, pytest.raises(UsageError, match="cannot be used") as raised:
+        ledger.take_over([Foreign(level=1, problem=1, sample=10**30, outcome={})])
+    one_line(raised.value)
 
 
 # Entries that are nearly KernelBench's, which random JSON never is.

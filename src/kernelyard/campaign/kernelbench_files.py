@@ -130,7 +130,7 @@ def read(file: Path) -> dict[int, list[dict[str, Any]]]:
                 raise ValueError(f"problem {problem} has sample {twice[0]} {samples[twice[0]]} times")
     except FileNotFoundError:
         raise UsageError(f"{file}: no such file; expected KernelBench's {RESULTS}") from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(f"{file} cannot be read ({line}); expected KernelBench's {RESULTS}") from None
     return lists

@@ -133,7 +133,8 @@ class Ledger:
 
     def _is_anothers(self, lease: tuple[str, int, int, float]) -> bool:
         """Whether it is held still, and not by this process."""
-        return lease[:3] != self._who and lease[3] > time.time() and not Owner(*lease[:3]).gone
+        with self._as_written():
+            return lease[:3] != self._who and lease[3] > time.time() and not Owner(*lease[:3]).gone
 
     def meta(self, name: str) -> str | None:
         """What `begin` noted: `suite`, `suite_sha256`, `settings`, `environment`, the latter two as JSON."""
@@ -145,16 +146,15 @@ class Ledger:
     def settings(self) -> Settings | None:
         """Of every verdict here; None before the first `begin`."""
         kept = self.meta("settings")
-        return Settings.model_validate_json(kept) if kept else None
+        with self._as_written():
+            return Settings.model_validate_json(kept) if kept else None
 
     def judged(self) -> list[Judged]:
         """Every verdict that counts, by level, problem and sample."""
         with self._transaction() as do:
             rows = do("SELECT judged FROM verdicts ORDER BY level, problem, sample").fetchall()
-        try:
+        with self._as_written():
             return [Judged.model_validate_json(row[0]) for row in rows]
-        except ValueError as error:
-            raise self._unusable(error) from None
 
     def foreign(self) -> list[Foreign]:
         """Outcomes that KernelBench came to, of samples of whose solutions no verdict here says anything."""
@@ -166,7 +166,8 @@ class Ledger:
         with self._transaction() as do:
             rows = do(query, [status.value for status in NO_VERDICT]).fetchall()
         names = ("level", "problem", "sample")
-        return [Foreign(**dict(zip(names, row[:3], strict=True)), outcome=json.loads(row[3])) for row in rows]
+        with self._as_written():
+            return [Foreign(**dict(zip(names, row[:3], strict=True)), outcome=json.loads(row[3])) for row in rows]
 
     def take_over(self, outcomes: Sequence[Foreign]) -> None:
         """Keep outcomes of another program, each in place of what it said of the same sample before."""
@@ -186,7 +187,8 @@ class Ledger:
         with self._transaction() as do:
             query = f"SELECT solution_sha256, problem_sha256, status, judged FROM verdicts WHERE {_KEY}"
             row = do(query, _columns(key)).fetchone()
-        return (row[0], row[1], Status(row[2])) if row and row[3] != self._giving_way.get(key) else None
+        with self._as_written():
+            return (row[0], row[1], Status(row[2])) if row and row[3] != self._giving_way.get(key) else None
 
     def give_way(self, key: Key) -> None:
         """Its verdict as it is now counts until another is finished; to this process it is as if there were none."""
@@ -311,11 +313,19 @@ class Ledger:
                     self._connection.execute("ROLLBACK")
                     raise
                 self._connection.execute("COMMIT")
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OverflowError) as error:
                 raise self._unusable(error) from None
 
+    @contextmanager
+    def _as_written(self) -> Iterator[None]:
+        """What no row that was written here makes of its reader is damage of the file."""
+        try:
+            yield
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._unusable(error) from None
+
     def _unusable(self, why: object) -> UsageError:
-        line = str(why).splitlines()[0]
+        line = (str(why).splitlines() or [type(why).__name__])[0]
         return UsageError(f"{self.path} cannot be used ({line}); expected a ledger of `kernelyard run`")
 
 
