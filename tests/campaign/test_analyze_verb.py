@@ -1,5 +1,6 @@
 """`kernelyard analyze` on the command line."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -45,9 +46,11 @@ def test_what_cannot_be_written_is_one_line_and_leaves_nothing_behind(tmp_path: 
 def test_a_run_in_a_dtype_without_admission_says_so(tmp_path: Path) -> None:
     problems = tmp_path / "KernelBench/level1"
     problems.mkdir(parents=True)
-    (problems / "1_Made_Up.py").write_text("class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n")
+    text = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
+    (problems / "1_Made_Up.py").write_text(text)
+    of_it = {"problem_sha256": hashlib.sha256(text.encode()).hexdigest()}
     for dtype, said in (("float32", False), ("bfloat16", True)):
-        run = run_folder(tmp_path / dtype, [judged(1, 3.0, dtype=dtype)])
+        run = run_folder(tmp_path / dtype, [judged(1, 3.0, dtype=dtype, **of_it)])
         done = kernelyard("analyze", run, "--source", tmp_path, "--level", 1)
         assert done.returncode == 0, done.stderr
         assert ("note: kernelbench is not admitted in bfloat16" in done.stdout) is said
