@@ -35,6 +35,7 @@ from typing import Any
 import throughput_candidates as candidates
 
 from kernelyard.campaign.kernelbench_files import RESULTS, read
+from kernelyard.core.cores import usable_cores
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = "scripts/eval_from_generations.py"
@@ -116,7 +117,7 @@ def theirs(out: Path, checkout: Path, problems: range, way: str) -> dict[str, An
             "gpu_arch": '["Hopper"]',
         }
         if way != "defaults":
-            options |= {"build_cache": kind == "cuda", "num_cpu_workers": len(os.sched_getaffinity(0))}
+            options |= {"build_cache": kind == "cuda", "num_cpu_workers": usable_cores()}
         command = [sys.executable, SCRIPT, *(f"{name}={value}" for name, value in options.items())]
         log = out / f"{way}-{kind}.log"
         seconds += timed(command, log, environment, checkout)

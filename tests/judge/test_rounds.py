@@ -275,7 +275,7 @@ def test_where_a_device_has_the_room_nobody_gives_memory_back_between_requests(m
 def test_there_is_room_by_what_is_free_when_the_solution_has_been_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda, memory = torch.device("cuda"), [80 << 30, 80 << 30]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: tuple(memory))
-    assert has_room(8 << 30, cuda, to_come=True) and not has_room(12 << 30, cuda, to_come=True)
+    assert has_room(8 << 30, cuda) and not has_room(12 << 30, cuda)
     memory[0] = 40 << 30  # a solution took the other half
-    assert has_room(8 << 30, cuda) and not has_room(8 << 30, cuda, to_come=True)
+    assert counts_of(1, 4 << 30, cuda) == (1, 2) and not has_room(8 << 30, cuda)
     assert not has_room(1, CPU)

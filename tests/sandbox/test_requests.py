@@ -37,15 +37,16 @@ class ModelNew(torch.nn.Module):
 
 
 @contextlib.contextmanager
-def opened(source: str, weights: dict[str, torch.Tensor], deadlines: Deadlines = Deadlines()) -> Iterator[Session]:
+def opened(
+    source: str, weights: dict[str, torch.Tensor], deadlines: Deadlines = Deadlines()
+) -> Iterator[tuple[Session, str]]:
     with Session(Worker.start(Post(choose(None, "cpu"))), CPU, deadlines) as session:
         session.await_start()
-        session.how = session.load("solution.py", source, "ModelNew", [], 1, torch.float32, weights)  # type: ignore
-        yield session
+        yield session, session.load("solution.py", source, "ModelNew", [], 1, torch.float32, weights)
 
 
 def test_requests_that_each_end_in_time_may_not_go_on_for_ever() -> None:
-    with opened(SLOW, {}, replace(Deadlines(), check=0.5)) as session:
+    with opened(SLOW, {}, replace(Deadlines(), check=0.5)) as (session, _):
         session.phase = Phase.CHECK
         answered = []
         with pytest.raises(Ended, match=r"answers took over 2.5 s in all in phase check") as raised:
@@ -56,10 +57,10 @@ def test_requests_that_each_end_in_time_may_not_go_on_for_ever() -> None:
 
 def test_weights_are_given_to_whoever_has_their_names_and_more_besides() -> None:
     x = torch.ones(3)
-    with opened(MORE, {"scale": torch.tensor([1.0, 2.0, 3.0])}) as session:
-        assert session.how == "state_dict"  # type: ignore[attr-defined]
+    with opened(MORE, {"scale": torch.tensor([1.0, 2.0, 3.0])}) as (session, weights):
+        assert weights == "state_dict"
         session.run([[x]])
         (answer,) = session.fetch(0, [x]).tensors or ()
         assert answer.tolist() == [1.0, 2.0, 3.0]
-    with opened(MORE, {"scale": torch.ones(4)}) as session:
-        assert session.how == "seed"  # type: ignore[attr-defined]
+    with opened(MORE, {"scale": torch.ones(4)}) as (_, weights):
+        assert weights == "seed"

@@ -185,6 +185,11 @@ class LaunchEvidence(Record):
     baseline: tuple[KernelRun, ...] = ()
     """What the baseline's launched: a library may choose another kernel in another process."""
 
+    @property
+    def launches(self) -> int:
+        """How many one call makes."""
+        return sum(kernel.count for kernel in self.kernels)
+
 
 class StressRecord(Record):
     """One stressed question, or why it was not asked."""

@@ -47,7 +47,8 @@ def settle_weights(exam: Exam, first: Question, found: Findings) -> Question:
     if exam.constants and found.weights != "state_dict":
         names = ", ".join(list(exam.constants)[:3])
         evidence = (
-            f"its state_dict lacks {names}, which stay as the constructor has them: an answer without them is right"
+            f"its state_dict lacks {names}, or one in that shape: they stay as the constructor has them, and an answer"
+            " without them is right"
         )
         found.flag(Flag(name="weights_not_taken", evidence=evidence))
         exam.restore_constants("the solution's state_dict has other names or shapes")

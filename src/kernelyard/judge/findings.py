@@ -123,6 +123,8 @@ def make_room(device: torch.device, *, roomy: bool = False) -> None:
     """
     if device.type != "cuda" or torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) <= IDLE_BYTES:
         return
-    free, total = torch.cuda.mem_get_info(device)
-    if not roomy or SPARE * free < total:
-        torch.cuda.empty_cache()
+    if roomy:
+        free, total = torch.cuda.mem_get_info(device)
+        if SPARE * free >= total:
+            return
+    torch.cuda.empty_cache()

@@ -65,14 +65,13 @@ def _cells(each: SelfJudged) -> tuple[str, ...]:
     ending = verdict.status.value + (f", {verdict.decision.value}" if verdict.decision else "")
     loud = "too noisy to tell a tie" if (verdict.noise or 0.0) > DEAF else ""
     flags = [f"{flag.name}: {flag.evidence}" for flag in verdict.flags if flag.name not in OF_EVERY_REFERENCE]
-    kernels = verdict.evidence.kernels if verdict.evidence else ()
     return (
         title,
         ending,
         format_interval(verdict.speedup, verdict.speedup_low, verdict.speedup_high),
         format_percent(None if verdict.noise is None else 100 * verdict.noise),
         format_ms(verdict.time.p50_ms) if verdict.time else NOT_MEASURED,
-        str(sum(kernel.count for kernel in kernels)) if kernels else NOT_MEASURED,
+        str(verdict.evidence.launches) if verdict.evidence else NOT_MEASURED,
         "; ".join(_line(reason) for reason in (verdict.message, loud, *flags) if reason),
     )
 

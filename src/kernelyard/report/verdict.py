@@ -65,8 +65,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         )
     lines += [f"  flag      {flag.name}: {visible(flag.evidence)}" for flag in verdict.flags]
     if verdict.evidence:
-        kernels = verdict.evidence.kernels
-        ran = f"{sum(kernel.count for kernel in kernels)} launches of {len(kernels)} kernels a call"
+        ran = f"{verdict.evidence.launches} launches of {len(verdict.evidence.kernels)} kernels a call"
         own = visible(", ".join(verdict.evidence.own)) or "none"
         lines.append(f"  ran       {ran}, by {verdict.evidence.way}; from the source: {own}")
     if verdict.unseen:

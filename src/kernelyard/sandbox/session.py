@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +152,7 @@ class Session:
         self.process, self.channel = worker.process, worker.channel
         self.phase = Phase.START
         self._pending = worker.nonce
-        self._awaited: dict[Phase, float] = {}
+        self._awaited: defaultdict[Phase, float] = defaultdict(float)
         self.lender = Lender(device)
         self._lent: Shared | None = None
         self._slot = 0
@@ -389,7 +390,7 @@ class Session:
 
     def _await(self, nonce: str) -> Reply:
         limit = self.deadlines.of(self.phase)
-        left = IN_ALL * limit - self._awaited.get(self.phase, 0.0)
+        left = IN_ALL * limit - self._awaited[self.phase]
         begin = time.monotonic()
         try:
             message, fd = self.channel.receive(begin + min(limit, left))
@@ -406,7 +407,7 @@ class Session:
             raise self._died() from None
         except ProtocolError as error:
             raise self._broken(str(error)) from None
-        self._awaited[self.phase] = self._awaited.get(self.phase, 0.0) + time.monotonic() - begin
+        self._awaited[self.phase] += time.monotonic() - begin
         try:
             reply = Reply.model_validate(message)
         except ValidationError as error:
