@@ -160,7 +160,7 @@ class Exam:
         honest = honest or self.honest(arguments)
         try:
             reference = self.exact_answer(arguments)
-            if self.parted and not self._is_usual(honest, reference):
+            if self.parted and not self.is_usual(honest.answers, reference):
                 # Rows that had nothing to do with each other in the first question may have in this one.
                 self.parted = None
                 reference = self.exact_answer(arguments)
@@ -173,9 +173,9 @@ class Exam:
                 raise InvalidProblem("the reference's answer is not finite")
         return Question(arguments, honest.names, tuple(reference), honest.answers)
 
-    def _is_usual(self, honest: Honest, reference: list[Tensor]) -> bool:
+    def is_usual(self, honest: Sequence[Tensor], reference: Sequence[Tensor]) -> bool:
         """Whether the honest answer is about as far from this one as the first was, in a sample of its elements."""
-        for answer, exact, usual in zip(honest.answers, reference, self.usual, strict=True):
+        for answer, exact, usual in zip(honest, reference, self.usual, strict=True):
             stride = -(-answer.numel() // SAMPLE) or 1
             error = _usual(answer.reshape(-1)[::stride], exact.reshape(-1)[::stride])
             if answer.is_floating_point() and error > UNUSUAL * max(usual, torch.finfo(answer.dtype).eps):
@@ -190,6 +190,12 @@ class Exam:
                 yield slice(start, stop), part(arguments, rows, start, stop)
         else:
             yield ..., arguments
+
+    def exact_parts(self, parts: Sequence[list[Any]]) -> list[Tensor]:
+        """The float64 answers to parts of a large question, one below the other."""
+        with torch.no_grad(), _float64_by_default():
+            pieces = [self._exact(inputs, self.device) for inputs in parts]
+        return [torch.cat(rows) for rows in zip(*pieces, strict=True)]
 
     def exact_answer(self, arguments: list[Any]) -> list[Tensor]:
         """The float64 answer; on the CPU where the device's memory does not hold it."""

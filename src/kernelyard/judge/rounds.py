@@ -19,6 +19,7 @@ from kernelyard.judge.findings import End, Findings, Measurement, accept, blamel
 from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import tensors_of
+from kernelyard.judge.spots import spot_mark
 from kernelyard.judge.turns import handed_over, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.session import Kept, Session
@@ -155,11 +156,11 @@ def _look(exam: Exam, session: Session, found: Findings, kept: Kept, arguments: 
     """Check one answer of the last request, and that call's inputs. Raises End."""
     honest = exam.honest(arguments)
     answer = handed_over(session, kept, honest.answers)
-    # Float64 has nothing to say of what is the honest answer itself, and for 13 GB it takes ten times as long. What is
-    # small is looked at alike for both sides.
+    # Float64 has nothing to say of what is the honest answer itself. What is small is looked at alike for both sides.
     small = sum(tensor.nbytes for tensor in (*tensors_of(arguments), *honest.answers)) <= PART_BYTES
     if small or not exam.is_honest(honest, answer):
-        accept(exam.mark(exam.question(arguments, honest), answer), found)
+        in_spots = None if small else spot_mark(exam, arguments, honest, answer)
+        accept(in_spots or exam.mark(exam.question(arguments, honest), answer), found)
     untouched(exam, session, kept.index, arguments)
     found.timed_outputs_checked += 1
 
