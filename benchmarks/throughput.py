@@ -11,9 +11,10 @@ is added as it ends: they may be taken one at a time, with the same OUT. The way
 - `defaults`: theirs as it comes, where each candidate is built when its turn comes. `--problems 19-19` tells as much.
 
 Ours has a deadline of 60 s a phase. Theirs, for all of a candidate, stays at its 180: of 6.4 GB it draws seven sets on
-one core, and with 60 none would be judged. That is over an hour for all sixty: on a machine of several GPUs problems
-may be shared out, each part with a GPU, as many cores as one machine has and an OUT of its own, and `--beside` adds
-what they took.
+one core, and with 60 none would be judged. That is an hour for all sixty: problems may be shared out, each part with
+an OUT of its own, and `--beside` adds what they took. Two parts fit an H200 at once, for theirs keeps one core busy and
+the GPU hardly at all, with half of the cores each. The builds of all parts count as the longest one's: with all cores
+those of all sixty would take no less.
 
 Beside torch and Triton, KernelBench needs the wheels pydra-config, dill, PyYAML, tqdm and requests (with certifi,
 charset-normalizer, idna, urllib3). Its clients of language models and of Modal (modal, litellm, openai, dotenv) have no
@@ -158,13 +159,14 @@ def _theirs_told(results: dict[int, list[dict[str, Any]]], kind: str) -> dict[st
 
 
 def together(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Parts of the same ways: seconds added, verdicts side by side."""
+    """Parts of the same ways: the longest build stage, and all that came after any; verdicts side by side."""
     found: dict[str, Any] = {}
     for record in records:
         for way, one in record.items():
             sums = found.setdefault(way, {"seconds": 0.0, "builds": 0.0, "lost": 0, "verdicts": {}})
-            sums["seconds"] += one["seconds"]
-            sums["builds"] += one.get("builds", 0.0)
+            builds, before = one.get("builds", 0.0), sums["builds"]
+            sums["builds"] = max(before, builds)
+            sums["seconds"] += one["seconds"] - builds + sums["builds"] - before
             sums["lost"] += one.get("lost", 0)
             sums["verdicts"] |= one["verdicts"]
     return found
@@ -179,16 +181,17 @@ def report(found: dict[str, Any]) -> str:
     first = next((found[way] for way in ("ours-cold", "ours-warm") if way in found), None)
     second = next((found[way] for way in ("best-cold", "best-warm", "defaults") if way in found), None)
     if first and second:
-        lines += ["", "verdicts that differ (ours / theirs):"]
-        for name in sorted(
-            {*first["verdicts"], *second["verdicts"]}, key=lambda name: [int(n) for n in name.split("/")]
-        ):
-            mine, other = first["verdicts"].get(name, "none"), second["verdicts"].get(name, "none")
+        both = sorted({*first["verdicts"]} & {*second["verdicts"]}, key=lambda name: [int(n) for n in name.split("/")])
+        lines += ["", f"of {len(both)} that both judged, verdicts that differ (ours / theirs):"]
+        for name in both:
+            mine, other = first["verdicts"][name], second["verdicts"][name]
             if mine.startswith("passed") != other.startswith("correct"):
                 fault = (
                     list(candidates.FAULTS)[int(name.split("/")[0]) - candidates.FIRST] if name.endswith("/3") else ""
                 )
                 lines.append(f"  {name:<6} {mine} / {other}{f'   ({fault})' if fault else ''}")
+        if lines[-1].endswith(":"):
+            lines[-1] += " none"
     return "\n".join(lines)
 
 
