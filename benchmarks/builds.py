@@ -21,9 +21,9 @@ from kernelyard.core.cores import usable_cores
 from kernelyard.core.problem import Source
 from kernelyard.judge.compiling import build
 from kernelyard.judge.headers import precompile, precompiled
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind
 from kernelyard.sandbox.pool import Post
-from kernelyard.sandbox.session import Deadlines
 
 CUDA = '''
 import torch

@@ -32,10 +32,11 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool, Post
-from kernelyard.sandbox.session import Deadlines, Ended, Session
+from kernelyard.sandbox.session import Ended, Session
 from kernelyard.suites.kernelbench import load_problem
 
 # A loop in registers: 32000 steps are 1 ms on an H100, and a step more is that much more. Not memory: of a chain of 66

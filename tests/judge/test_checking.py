@@ -28,10 +28,10 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.stress import NAMES
+from kernelyard.sandbox.handing import describe as describe_output
 from kernelyard.sandbox.lending import Lender
-from kernelyard.sandbox.session import Fetched, Kept, Ran
+from kernelyard.sandbox.returned import Fetched, Kept, Ran
 from kernelyard.sandbox.wire import Manner, named_leaves
-from kernelyard.sandbox.worker import _describe
 
 sys.path.insert(0, str(Path(__file__).parent))
 from honest import CASES, online_softmax, problem, rows
@@ -54,7 +54,7 @@ class Here:
         if what == "inputs":
             return Fetched((), tuple(self.staged[index]))
         leaves = named_leaves(self.returned[index])
-        described = tuple(_describe(name, v) for name, v in leaves)
+        described = tuple(describe_output(name, v) for name, v in leaves)
         plain = [v for (_, v), output in zip(leaves, described, strict=True) if output.kind == "Tensor"]
         return Fetched(described, tuple(v.clone(memory_format=torch.contiguous_format) for v in plain))
 
@@ -198,7 +198,7 @@ def test_an_emptied_storage() -> None:
 
     exam = Exam(SOFTMAX, torch.float32, CPU, Tolerance())
     question = exam.question()
-    mark = exam.mark(question, Fetched((_describe("output", emptied(question.arguments[0])),), question.honest))
+    mark = exam.mark(question, Fetched((describe_output("output", emptied(question.arguments[0])),), question.honest))
     assert mark.status is Status.REJECTED and "a storage of 8 bytes, expected 65536" in mark.message
 
 

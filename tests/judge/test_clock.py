@@ -11,7 +11,7 @@ from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import confirms
 from kernelyard.judge.floor import Ceilings, datasheet_gbps, floor
 from kernelyard.judge.statistics import median, paired_ratio
-from kernelyard.sandbox.session import Ran
+from kernelyard.sandbox.returned import Ran
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -14,9 +14,10 @@ from kernelyard.core.verdict import Phase, Status
 from kernelyard.judge.compiling import compiled, key
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind, bubblewrap_problem
 from kernelyard.sandbox.pool import Post, Worker
-from kernelyard.sandbox.session import Deadlines, Ended, Session
+from kernelyard.sandbox.session import Ended, Session
 from kernelyard.suites.kernelbench import load_problem
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.outside import Least, Outside, doubt, understated
 from kernelyard.judge.statistics import Ratio, paired_ratio, signed_rank
-from kernelyard.sandbox.session import Ran
+from kernelyard.sandbox.returned import Ran
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -12,9 +12,9 @@ from kernelyard.judge.evaluate import _Attempt, evaluate
 from kernelyard.judge.findings import Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.statistics import Ratio
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import Limits
-from kernelyard.sandbox.session import Deadlines
 from kernelyard.suites.kernelbench import load_problem, read_solution
 
 ROOT = Path(__file__).parents[2]

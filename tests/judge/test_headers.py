@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from kernelyard.judge import headers
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind, bubblewrap_problem
 from kernelyard.sandbox.pool import Post
-from kernelyard.sandbox.session import Deadlines
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("ninja") and shutil.which("c++")), reason="needs ninja and a compiler"

@@ -18,7 +18,8 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.timing import count_kernels
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
-from kernelyard.sandbox.session import Seen, Session
+from kernelyard.sandbox.returned import Seen
+from kernelyard.sandbox.session import Session
 from kernelyard.suites.kernelbench import load_problem, read_solution
 
 ROOT = Path(__file__).parents[2]

@@ -24,10 +24,10 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import counts_of, has_room, time_rounds
 from kernelyard.judge.statistics import signed_rank
 from kernelyard.judge.turns import run_sets, take_turn
+from kernelyard.sandbox.handing import describe as describe_output
 from kernelyard.sandbox.lending import Lender
-from kernelyard.sandbox.session import Fetched, Kept, Ran
+from kernelyard.sandbox.returned import Fetched, Kept, Ran
 from kernelyard.sandbox.wire import Manner, layout
-from kernelyard.sandbox.worker import _describe
 
 sys.path.insert(0, str(Path(__file__).parent))
 from honest import CASES, problem
@@ -74,7 +74,7 @@ class Here:
             _, size = layout([answer])
             raw = torch.zeros(size, dtype=torch.uint8)
             raw[: answer.numel() * 4] = answer.reshape(-1).view(torch.uint8)
-            kept.append(Kept(index, (_describe("output", answer),), raw, True))
+            kept.append(Kept(index, (describe_output("output", answer),), raw, True))
         sample = 1e3 * seconds / len(sets)
         return Ran(((sample, sample),) * len(sets), seconds, tuple(kept))
 

@@ -13,9 +13,9 @@ from kernelyard.judge import sanitizing
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End
 from kernelyard.judge.sanitizing import findings, sanitized, tool
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.pool import Post
-from kernelyard.sandbox.session import Deadlines
 from kernelyard.suites.kernelbench import load_problem, read_solution
 
 JUDGE = Path(__file__).parents[2] / "examples/judge"

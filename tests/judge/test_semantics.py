@@ -10,10 +10,10 @@ from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.frames import ProtocolError
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
-from kernelyard.sandbox.session import Deadlines
 from kernelyard.sandbox.wire import flatten, named_leaves
 from kernelyard.suites.kernelbench import load_problem, read_solution
 from kernelyard.suites.selection import Selection

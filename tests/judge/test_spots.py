@@ -16,8 +16,8 @@ from kernelyard.judge import rounds, spots
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.spots import spot_mark
-from kernelyard.sandbox.session import Fetched, Kept
-from kernelyard.sandbox.worker import _describe
+from kernelyard.sandbox.handing import describe as describe_output
+from kernelyard.sandbox.returned import Fetched, Kept
 
 CPU = torch.device("cpu")
 ROWS, PARTS = 256, 32
@@ -39,7 +39,7 @@ def exam(monkeypatch: pytest.MonkeyPatch) -> Exam:
 
 
 def fetched(*tensors: Tensor) -> Fetched:
-    outputs = tuple(_describe(f"output[{i}]", tensor) for i, tensor in enumerate(tensors))
+    outputs = tuple(describe_output(f"output[{i}]", tensor) for i, tensor in enumerate(tensors))
     return Fetched(outputs, tensors)
 
 

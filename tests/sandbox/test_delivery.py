@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
+from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.handing import halves
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
-from kernelyard.sandbox.session import Deadlines, Ended, Ran, Session
+from kernelyard.sandbox.returned import Ran
+from kernelyard.sandbox.session import Ended, Session
 from kernelyard.sandbox.wire import Manner, layout
-from kernelyard.sandbox.worker import _halves
 
 TWO = """
 import torch
@@ -168,7 +170,7 @@ def test_the_halves_of_an_output_lie_where_it_lies(shape: tuple[int, ...]) -> No
     whole = torch.randn(shape)
     (spec,), _ = layout([whole], 64)
     memory = torch.full((whole.numel() + 16,), float("nan"))
-    for part, tensor in _halves(spec, whole):
+    for part, tensor in halves(spec, whole):
         assert part.shape == tensor.shape
         memory[part.offset // 4 :][: tensor.numel()] = tensor.reshape(-1)
     assert torch.equal(memory[16:], whole.reshape(-1))

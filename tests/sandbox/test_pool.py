@@ -13,10 +13,11 @@ import torch
 from kernelyard.core.verdict import Status
 from kernelyard.sandbox import pool as pools
 from kernelyard.sandbox import processes
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxedProcess, SandboxError, SandboxKind, launch
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool, Post, Worker
-from kernelyard.sandbox.session import Deadlines, Ended, Session
+from kernelyard.sandbox.session import Ended, Session
 
 SECONDS = 60.0
 

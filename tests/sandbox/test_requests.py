@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from kernelyard.core.verdict import Phase, Status
+from kernelyard.sandbox.deadlines import IN_ALL, Deadlines
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.pool import Post, Worker
-from kernelyard.sandbox.session import IN_ALL, Deadlines, Ended, Session
+from kernelyard.sandbox.session import Ended, Session
 
 CPU = torch.device("cpu")
 SLOW = """

@@ -21,9 +21,9 @@ from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Phase, SandboxRecord, Status, Verdict
 from kernelyard.judge.compiling import Build
 from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind
 from kernelyard.sandbox.limits import Limits
-from kernelyard.sandbox.session import Deadlines
 from kernelyard.suites.suite import Entry
 
 if TYPE_CHECKING:

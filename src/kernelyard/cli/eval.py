@@ -56,7 +56,7 @@ def eval(
         from kernelyard.judge.plan import Plan
         from kernelyard.judge.sanitizing import check_possible
         from kernelyard.report.verdict import verdict_lines
-        from kernelyard.sandbox.session import Deadlines
+        from kernelyard.sandbox.deadlines import Deadlines
         from kernelyard.suites.kernelbench import load_problem, read_solution
 
         where = resolve_device(device)

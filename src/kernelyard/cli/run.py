@@ -28,9 +28,9 @@ from kernelyard.core.workload import parse_dtype
 from kernelyard.judge.plan import Plan
 from kernelyard.report.untrusted import visible
 from kernelyard.report.verdict import gist
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import GIB, Limits
-from kernelyard.sandbox.session import Deadlines
 from kernelyard.suites.selection import Selection, with_selection
 from kernelyard.suites.suite import Suite
 

@@ -17,7 +17,8 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import Question, same_bits, tensors_of
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, WEIGHTS, Unfair, one_changed, stressed
 from kernelyard.judge.turns import handed_over
-from kernelyard.sandbox.session import Fetched, Session
+from kernelyard.sandbox.returned import Fetched
+from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
 
 TWO_ALIVE = "two_alive"

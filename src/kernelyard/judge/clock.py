@@ -23,7 +23,7 @@ import torch
 from kernelyard.core.verdict import Flag, Timing
 from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank, upper_quartile
 from kernelyard.judge.timing import timer_of
-from kernelyard.sandbox.session import Ran
+from kernelyard.sandbox.returned import Ran
 
 # What must pass unaccounted, in ms a call, before a round is doubted: scheduling noise of a loaded machine. On a CPU
 # the median of requests of one call each is held against the dearest of the baseline's, and nothing is flushed in them.

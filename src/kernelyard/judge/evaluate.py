@@ -24,11 +24,12 @@ from kernelyard.judge.lint import lint
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.sanitizing import sanitized
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.frames import ProtocolError
 from kernelyard.sandbox.health import Ward
 from kernelyard.sandbox.launch import Limits, SandboxError, SandboxKind
 from kernelyard.sandbox.pool import Pool, Post
-from kernelyard.sandbox.session import Deadlines, Ended, Session
+from kernelyard.sandbox.session import Ended, Session
 from kernelyard.sandbox.turn import NoTurn, turn
 from kernelyard.sandbox.witness import standing
 

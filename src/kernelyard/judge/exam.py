@@ -21,7 +21,7 @@ from kernelyard.judge.counting import Uncountable, count
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
 from kernelyard.judge.question import Honest, Question, same_bits, tensors_of
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
-from kernelyard.sandbox.session import Fetched
+from kernelyard.sandbox.returned import Fetched
 from kernelyard.sandbox.wire import POISON, named_leaves
 
 # Of a question's inputs and answers, for whose rows the float64 answer is computed at a time.

@@ -12,7 +12,7 @@ import torch
 
 from kernelyard.core.verdict import Flag, Timing
 from kernelyard.judge.statistics import median
-from kernelyard.sandbox.session import Ran
+from kernelyard.sandbox.returned import Ran
 
 # What may be missing from the account, in ms a call: two requests' jitter, spread over N calls. A loaded CPU
 # disturbs the calls themselves.

@@ -22,7 +22,8 @@ from kernelyard.judge.question import tensors_of
 from kernelyard.judge.spots import spot_mark
 from kernelyard.judge.turns import handed_over, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
-from kernelyard.sandbox.session import Kept, Session
+from kernelyard.sandbox.returned import Kept
+from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
 
 # Who counts calls joins its streams as long as answers are only checked, and later lets calls run beside each other. So

@@ -16,8 +16,9 @@ from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Flag, Phase, Status
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.pool import Post, Worker
-from kernelyard.sandbox.session import Deadlines, Ended, Session
+from kernelyard.sandbox.session import Ended, Session
 from kernelyard.sandbox.wire import Manner
 
 _MARK = "========="

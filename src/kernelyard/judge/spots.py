@@ -15,7 +15,7 @@ from kernelyard.core.verdict import Status
 from kernelyard.judge.exam import Exam, Mark
 from kernelyard.judge.parts import largest
 from kernelyard.judge.question import Honest, Question
-from kernelyard.sandbox.session import Fetched
+from kernelyard.sandbox.returned import Fetched
 
 SHARE = 4
 """One part in so many, and one at least. Of 26 parts, one that is imprecise in every call is in no drawing of forty

@@ -23,7 +23,8 @@ from kernelyard.core.cold_cache import ColdCache
 from kernelyard.judge.clock import Side
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import make_room
-from kernelyard.sandbox.session import Fetched, Kept, Ran, Session
+from kernelyard.sandbox.returned import Fetched, Kept, Ran
+from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
 
 Look = Callable[[Kept, list[Any]], None]

@@ -6,7 +6,6 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,15 +13,16 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from kernelyard.core.launches import Way
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox import tree
+from kernelyard.sandbox.deadlines import IN_ALL, Deadlines
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared, supported
 from kernelyard.sandbox.frames import Closed, ProtocolError
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.pool import Worker
-from kernelyard.sandbox.wire import POISON, Manner, OutputSpec, Reply, SharedBytes, TensorSpec, flatten, layout
+from kernelyard.sandbox.returned import Fetched, Kept, Ran, Seen, alike
+from kernelyard.sandbox.wire import POISON, Manner, Reply, SharedBytes, flatten, layout
 
 
 def build_environment(device: torch.device) -> dict[str, str]:
@@ -44,101 +44,6 @@ class Ended(Exception):
 
     def __str__(self) -> str:
         return self.message
-
-
-# How many times a phase's deadline all of its requests may take together: a solution that answers each a moment before
-# the deadline had the device for hours. An honest call of 2 s is asked for 72 times or so.
-IN_ALL = 5
-
-
-@dataclass(frozen=True)
-class Deadlines:
-    """Seconds that each phase's request may take before the worker is killed; all of them together, `IN_ALL` times."""
-
-    queue: float = 3600.0
-    """Until the GPU is free: others' evaluations, one at a time."""
-    start: float = 60.0
-    """Importing torch on a loaded machine; longer is the machine's fault, not the candidate's."""
-    compile: float = 300.0
-    """`load_inline` with torch's headers takes 53 s on an H100 machine, for each of up to a few extensions."""
-    load: float = 300.0
-    """As `compile`: what could not be built without a device is built here."""
-    check: float = 120.0
-    time: float = 120.0
-
-    def of(self, phase: Phase) -> float:
-        return {
-            Phase.QUEUE: self.queue,
-            Phase.START: self.start,
-            Phase.COMPILE: self.compile,
-            Phase.LOAD: self.load,
-            Phase.CHECK: self.check,
-            Phase.TIME: self.time,
-        }[phase]
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """What a worker handed back of one call: the description of each output, and copies of the bytes if they fit."""
-
-    outputs: tuple[OutputSpec, ...]
-    tensors: tuple[Tensor, ...] | None
-
-
-@dataclass(frozen=True)
-class Kept:
-    """One call's outputs as they stood in the judge's memory when the request was over."""
-
-    index: int
-    outputs: tuple[OutputSpec, ...]
-    raw: Tensor
-    """Bytes."""
-    written: bool
-
-    def holds(self, expected: Sequence[Tensor]) -> bool:
-        """Whether there was room for tensors like `expected`."""
-        return layout(expected)[1] <= self.raw.numel()
-
-    def fetched(self, expected: Sequence[Tensor]) -> Fetched:
-        """The outputs, as tensors where they are like `expected`."""
-        specs, _ = layout(expected)
-        if not self.written or not _alike(specs, self.outputs):
-            return Fetched(self.outputs, None)
-        ends = [
-            spec.offset + tensor.numel() * tensor.element_size() for spec, tensor in zip(specs, expected, strict=True)
-        ]
-        held = zip(specs, ends, expected, strict=True)
-        return Fetched(
-            self.outputs,
-            tuple(self.raw[spec.offset : end].view(like.dtype).view(like.shape) for spec, end, like in held),
-        )
-
-
-@dataclass(frozen=True)
-class Ran:
-    """One request's calls."""
-
-    samples: tuple[tuple[float, float], ...]
-    """(event, host) milliseconds of each call, as the worker says."""
-    seconds: float
-    """On the judge's clock, which the candidate cannot touch, until the judge has what it keeps."""
-    kept: tuple[Kept, ...] = ()
-    """The outputs of the calls that were to be kept."""
-
-    @property
-    def milliseconds(self) -> float:
-        """Of a call, on the judge's clock."""
-        return 1e3 * self.seconds / len(self.samples)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a worker says that one call launches: by name, with their number."""
-
-    kernels: tuple[tuple[str, int], ...]
-    way: Way
-    unseen: str
-    """Why nothing was seen, where nothing was."""
 
 
 class Session:
@@ -328,7 +233,7 @@ class Session:
         shared = self._lend(size, worker_may_write=True)
         try:
             reply = self._ask("fetch", shared, index=index, what=what)
-            if not reply.written or not _alike(specs, reply.outputs):
+            if not reply.written or not alike(specs, reply.outputs):
                 return Fetched(reply.outputs, None)
             return Fetched(reply.outputs, tuple(shared.read(spec, self.device) for spec in specs))
         finally:
@@ -448,7 +353,3 @@ def _flattened(sets: Sequence[Sequence[Any]]) -> tuple[list[Any], list[list[Tens
         trees.append(flatten(list(arguments), own))
         tensors.append(own)
     return trees, tensors
-
-
-def _alike(specs: Sequence[TensorSpec], outputs: Sequence[OutputSpec]) -> bool:
-    return [(spec.dtype, spec.shape) for spec in specs] == [(output.dtype, output.shape) for output in outputs]

@@ -26,19 +26,17 @@ from kernelyard.core.errors import first_line
 from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.launches import Unseen, launches
 from kernelyard.core.problem import each_tensor
-from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared
 from kernelyard.sandbox.frames import Channel, Closed
+from kernelyard.sandbox.handing import hand_over
 from kernelyard.sandbox.tree import pack, unpack
 from kernelyard.sandbox.wire import (
     MAX_KERNEL_NAME,
     MAX_KERNELS,
     Failure,
     Manner,
-    OutputSpec,
     SharedBytes,
     TensorSpec,
-    layout,
     named_leaves,
     unflatten,
 )
@@ -182,7 +180,7 @@ class Candidate:
         handed = {}
         for i in range(len(self.returned))[:: -1 if last_first else 1]:
             leaves = named_leaves(self.returned[i])
-            handed[i] = _hand_over(leaves, self.lent, self.slot, i * self.slot, last_first=last_first)
+            handed[i] = hand_over(leaves, self.lent, self.slot, i * self.slot, last_first=last_first)
         self.lent.settle()
         return [handed[i] for i in range(len(handed))]
 
@@ -211,7 +209,7 @@ class Candidate:
         leaves = named_leaves(source[request["index"]])
         if request["what"] == "inputs":
             leaves = [(name, value) for name, value in leaves if isinstance(value, Tensor)]
-        handed = _hand_over(leaves, shared, shared.size)
+        handed = hand_over(leaves, shared, shared.size)
         shared.settle()
         return handed
 
@@ -273,44 +271,6 @@ def _ahead_of_others(device: torch.device) -> contextlib.AbstractContextManager[
     return ahead()
 
 
-def _hand_over(
-    leaves: list[tuple[str, Any]], shared: Shared, room: int, start: int = 0, *, last_first: bool = False
-) -> dict[str, Any]:
-    """Describe one call's outputs, and write them from byte `start` on if they fit into `room` bytes.
-
-    `last_first`: their second halves before the first ones. Read from the front, what a kernel is still writing may
-    come out right: of 32 MB on a stream that nobody joined, the copy ran a few us behind the kernel on an H200.
-    """
-    outputs = [_describe(name, value) for name, value in leaves]
-    # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
-    kept = zip(leaves, outputs, strict=True)
-    # A parameter is written as well, though none may be returned: a reference's would else cost the baseline nothing.
-    plain = [Tensor.detach(value) for (_, value), output in kept if output.kind in ("Tensor", "Parameter")]
-    specs, size = layout(plain, start)
-    written = len(plain) == len(leaves) and size <= room
-    if written:
-        pieces = list(zip(specs, plain, strict=True))
-        if last_first:
-            pieces = [half for piece in pieces for half in _halves(*piece)][::-1]
-        for spec, tensor in pieces:
-            shared.write(spec, tensor)
-    return {"outputs": [output.model_dump() for output in outputs], "written": written}
-
-
-def _halves(spec: TensorSpec, tensor: Tensor) -> list[tuple[TensorSpec, Tensor]]:
-    """Two parts of a tensor, each with its place in memory; one where there is a single element."""
-    dim = next((i for i, length in enumerate(tensor.shape) if length > 1), None)
-    if dim is None:
-        return [(spec, tensor)]
-    length = tensor.shape[dim]
-    parts = tensor.narrow(dim, 0, length // 2), tensor.narrow(dim, length // 2, length - length // 2)
-    offsets = spec.offset, spec.offset + parts[0].numel() * tensor.element_size()
-    return [
-        (TensorSpec(dtype=spec.dtype, shape=tuple(part.shape), offset=offset), part)
-        for part, offset in zip(parts, offsets, strict=True)
-    ]
-
-
 def _extensions() -> Path:
     return Path(os.environ["TORCH_EXTENSIONS_DIR"])
 
@@ -326,34 +286,6 @@ def _import(request: dict[str, Any]) -> Any:
     sys.modules[source.stem] = module
     spec.loader.exec_module(module)
     return module
-
-
-def _kind(value: Any) -> str:
-    """`Tensor` of a plain one and of nothing else, whatever a class calls itself."""
-    if type(value) is Tensor:
-        return "Tensor"
-    kind = type(value)
-    return f"{kind.__module__}.{kind.__qualname__}" if kind.__name__ == "Tensor" else kind.__name__
-
-
-def _describe(name: str, value: Any) -> OutputSpec:
-    if not isinstance(value, Tensor):
-        return OutputSpec(name=name, kind=_kind(value))
-    kind = _kind(value)
-    if value.layout is not torch.strided:
-        return OutputSpec(name=name, kind=f"{kind} of layout {value.layout}")
-    # A conjugate or a negative of complex numbers is computed by whoever reads it.
-    if value.is_conj() or value.is_neg():
-        return OutputSpec(name=name, kind=f"lazy {kind}")
-    return OutputSpec(
-        name=name,
-        kind=kind,
-        dtype=dtype_name(value.dtype),
-        shape=tuple(value.shape),
-        stride=value.stride(),
-        device=value.device.type,
-        storage_bytes=value.untyped_storage().nbytes(),
-    )
 
 
 def _failure(error: Exception, phase: str) -> Failure:

@@ -11,10 +11,10 @@ from kernelyard.core.policy import Policy
 from kernelyard.core.verdict import Decision, Record, Verdict
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind
 from kernelyard.sandbox.limits import GIB, MIB, Limits
 from kernelyard.sandbox.pool import Pool, Post
-from kernelyard.sandbox.session import Deadlines
 from kernelyard.suites.kernelbench import load_problem
 from kernelyard.trials.canary import Canary
 from kernelyard.trials.sample import Kind, Sample

@@ -1,0 +1,76 @@
+"""One call's outputs, described as they are and written to memory that the judge lent."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelyard.core.workload import dtype_name
+from kernelyard.sandbox.device_memory import Shared
+from kernelyard.sandbox.wire import OutputSpec, TensorSpec, layout
+
+
+def hand_over(
+    leaves: list[tuple[str, Any]], shared: Shared, room: int, start: int = 0, *, last_first: bool = False
+) -> dict[str, Any]:
+    """Describe one call's outputs, and write them from byte `start` on if they fit into `room` bytes.
+
+    `last_first`: their second halves before the first ones. Read from the front, what a kernel is still writing may
+    come out right: of 32 MB on a stream that nobody joined, the copy ran a few us behind the kernel on an H200.
+    """
+    outputs = [describe(name, value) for name, value in leaves]
+    # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
+    kept = zip(leaves, outputs, strict=True)
+    # A parameter is written as well, though none may be returned: a reference's would else cost the baseline nothing.
+    plain = [Tensor.detach(value) for (_, value), output in kept if output.kind in ("Tensor", "Parameter")]
+    specs, size = layout(plain, start)
+    written = len(plain) == len(leaves) and size <= room
+    if written:
+        pieces = list(zip(specs, plain, strict=True))
+        if last_first:
+            pieces = [half for piece in pieces for half in halves(*piece)][::-1]
+        for spec, tensor in pieces:
+            shared.write(spec, tensor)
+    return {"outputs": [output.model_dump() for output in outputs], "written": written}
+
+
+def halves(spec: TensorSpec, tensor: Tensor) -> list[tuple[TensorSpec, Tensor]]:
+    """Two parts of a tensor, each with its place in memory; one where there is a single element."""
+    dim = next((i for i, length in enumerate(tensor.shape) if length > 1), None)
+    if dim is None:
+        return [(spec, tensor)]
+    length = tensor.shape[dim]
+    parts = tensor.narrow(dim, 0, length // 2), tensor.narrow(dim, length // 2, length - length // 2)
+    offsets = spec.offset, spec.offset + parts[0].numel() * tensor.element_size()
+    return [
+        (TensorSpec(dtype=spec.dtype, shape=tuple(part.shape), offset=offset), part)
+        for part, offset in zip(parts, offsets, strict=True)
+    ]
+
+
+def _kind(value: Any) -> str:
+    """`Tensor` of a plain one and of nothing else, whatever a class calls itself."""
+    if type(value) is Tensor:
+        return "Tensor"
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}" if kind.__name__ == "Tensor" else kind.__name__
+
+
+def describe(name: str, value: Any) -> OutputSpec:
+    if not isinstance(value, Tensor):
+        return OutputSpec(name=name, kind=_kind(value))
+    kind = _kind(value)
+    if value.layout is not torch.strided:
+        return OutputSpec(name=name, kind=f"{kind} of layout {value.layout}")
+    # A conjugate or a negative of complex numbers is computed by whoever reads it.
+    if value.is_conj() or value.is_neg():
+        return OutputSpec(name=name, kind=f"lazy {kind}")
+    return OutputSpec(
+        name=name,
+        kind=kind,
+        dtype=dtype_name(value.dtype),
+        shape=tuple(value.shape),
+        stride=value.stride(),
+        device=value.device.type,
+        storage_bytes=value.untyped_storage().nbytes(),
+    )

@@ -1,0 +1,78 @@
+"""What a session hands back of one request: outputs as they stood in the judge's memory, times, kernels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from kernelyard.core.launches import Way
+from kernelyard.sandbox.wire import OutputSpec, TensorSpec, layout
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a worker handed back of one call: the description of each output, and copies of the bytes if they fit."""
+
+    outputs: tuple[OutputSpec, ...]
+    tensors: tuple[Tensor, ...] | None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One call's outputs as they stood in the judge's memory when the request was over."""
+
+    index: int
+    outputs: tuple[OutputSpec, ...]
+    raw: Tensor
+    """Bytes."""
+    written: bool
+
+    def holds(self, expected: Sequence[Tensor]) -> bool:
+        """Whether there was room for tensors like `expected`."""
+        return layout(expected)[1] <= self.raw.numel()
+
+    def fetched(self, expected: Sequence[Tensor]) -> Fetched:
+        """The outputs, as tensors where they are like `expected`."""
+        specs, _ = layout(expected)
+        if not self.written or not alike(specs, self.outputs):
+            return Fetched(self.outputs, None)
+        ends = [
+            spec.offset + tensor.numel() * tensor.element_size() for spec, tensor in zip(specs, expected, strict=True)
+        ]
+        held = zip(specs, ends, expected, strict=True)
+        return Fetched(
+            self.outputs,
+            tuple(self.raw[spec.offset : end].view(like.dtype).view(like.shape) for spec, end, like in held),
+        )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One request's calls."""
+
+    samples: tuple[tuple[float, float], ...]
+    """(event, host) milliseconds of each call, as the worker says."""
+    seconds: float
+    """On the judge's clock, which the candidate cannot touch, until the judge has what it keeps."""
+    kept: tuple[Kept, ...] = ()
+    """The outputs of the calls that were to be kept."""
+
+    @property
+    def milliseconds(self) -> float:
+        """Of a call, on the judge's clock."""
+        return 1e3 * self.seconds / len(self.samples)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a worker says that one call launches: by name, with their number."""
+
+    kernels: tuple[tuple[str, int], ...]
+    way: Way
+    unseen: str
+    """Why nothing was seen, where nothing was."""
+
+
+def alike(specs: Sequence[TensorSpec], outputs: Sequence[OutputSpec]) -> bool:
+    """Whether outputs have the dtypes and shapes of what is expected."""
+    return [(spec.dtype, spec.shape) for spec in specs] == [(output.dtype, output.shape) for output in outputs]
