@@ -56,3 +56,38 @@ def test_a_grid_holds(operator: Operator, need: str) -> None:
 def test_a_grid_holds_every_dtype_and_what_a_grids_side_cannot_count(operator: Operator) -> None:
     assert {workload.dtype for workload in operator.workloads} == set(DTYPES)
     assert any(max(workload.shape) > 65535 for workload in operator.gpu_workloads)
+
+
+def _sizes(operator: Operator) -> set[int]:
+    """Of the sweeps on a GPU, in bfloat16."""
+    return {x for sweep in operator.sweeps("bfloat16", "cuda") if not sweep.host for x, _ in sweep.points}
+
+
+LONG = [param for param in OPERATORS if 262144 in _sizes(param.values[0])]  # type: ignore[arg-type]
+WEIGHED = [param for param in OPERATORS if {"weight", "a"} & set(param.values[0].differentiable)]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("operator", LONG)
+def test_a_grid_of_rows_holds_a_mean_far_from_zero_and_rows_of_millions(operator: Operator) -> None:
+    small = [workload for workload in operator.workloads if torch.Size(workload.shape).numel() < 2**16]
+    tensors = [x.float() for workload in small for x in _floating(operator, workload) if x.numel() > 64]
+    assert any(abs(x.mean()) > 50 * x.std() for x in tensors)
+    assert any(max(workload.shape) > 4_000_000 and min(workload.shape) > 1 for workload in operator.gpu_workloads)
+
+
+@pytest.mark.parametrize("operator", WEIGHED)
+def test_a_grid_holds_a_weight_of_another_dtype(operator: Operator) -> None:
+    assert any(len({x.dtype for x in _floating(operator, workload)}) > 1 for workload in operator.workloads)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_what_is_timed_reaches_from_small_to_large(operator: Operator) -> None:
+    """Rows of 1k to 16k for all; a batch of 1 to 512 by the host's time."""
+    assert {1024, 4096, 16384} <= _sizes(operator)
+    for dtype in DTYPES:
+        host = [sweep for sweep in operator.sweeps(dtype, "cuda") if sweep.host]
+        assert any({1, 512} <= {x for x, _ in sweep.points} for sweep in host), dtype
+
+
+def test_there_are_operators_on_rows_and_with_weights() -> None:
+    assert LONG and WEIGHED

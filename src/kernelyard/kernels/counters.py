@@ -15,7 +15,11 @@ def tally(name: str) -> list[int]:
     return _tallies.setdefault(name, [0])
 
 
+def counts() -> dict[str, int]:
+    """Launches so far by name, those that a CUDA tally holds included."""
+    return launches + Counter({name: count for name, (count,) in _tallies.items()})
+
+
 def launched(prefix: str = "") -> int:
     """How many launches so far had a name that starts with `prefix`."""
-    counts = [*launches.items(), *((name, count) for name, (count,) in _tallies.items())]
-    return sum(count for name, count in counts if name.startswith(prefix))
+    return sum(count for name, count in counts().items() if name.startswith(prefix))
