@@ -170,3 +170,10 @@ def test_a_backward_that_is_right_once_is_not_timed_over_a_kept_graph(benched, c
     timed = ledger.read(benched.path).query("kernel_provider == 'triton'")["kernel_operation_mode"]
     assert set(timed) == ({"forward", "full"} if declared else set())
     assert ("triton: nondeterministic" in capsys.readouterr().err) is not declared
+
+
+def test_one_call_measures_and_draws(benched, capsys) -> None:
+    path = benched(HONEST, metric=["speed"], mode=["forward"], x=[1000], plot=True)
+    drawn = path.parent / "double.png"
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out.splitlines()[-1] == str(drawn)

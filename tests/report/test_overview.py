@@ -95,3 +95,16 @@ def test_nothing_to_draw_says_so(frame, tmp_path: Path, make_row) -> None:
     frame.to_csv(csv, index=False)
     with pytest.raises(UsageError, match="expected --kernel-name or --all"):
         plot(csv=csv)
+
+
+def test_a_picture_of_other_rows_is_stale(frame, make_row, tmp_path: Path) -> None:
+    overview.save_overviews(frame, ["softmax", "other"], tmp_path)
+    assert overview.stale_pictures(frame, tmp_path) == []
+    (tmp_path / "softmax.png").write_bytes((tmp_path / "other.png").read_bytes())
+    assert overview.stale_pictures(frame, tmp_path) == ["softmax.png"]
+    (tmp_path / "other.png").unlink()
+    (tmp_path / "softmax.png").write_text("no picture")
+    assert overview.stale_pictures(frame, tmp_path) == ["other.png", "softmax.png"]
+    overview.save_overviews(frame, ["softmax", "other"], tmp_path)
+    newer = pd.DataFrame([make_row(kernel_name="other", ms=0.7).model_dump()]).astype(ledger.DTYPES)
+    assert overview.stale_pictures(pd.concat([frame, newer]), tmp_path) == ["other.png"]

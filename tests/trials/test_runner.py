@@ -273,3 +273,35 @@ def test_what_is_said_of_outcomes() -> None:
 def test_a_cheat_can_succeed_where_it_may() -> None:
     """Rounds enough that the judge's own clock could confirm a gain: else nothing is ever `faster` here."""
     assert confirms(signed_rank([1.0] * PLAN.most_rounds))
+
+
+def test_samples_that_none_run_here_are_no_success(suite: Path) -> None:
+    (suite / "planted.py").write_text(CHEAT.replace("class: replay", "class: replay\ndevice: cuda"))
+    done = exploits(str(suite), "--device", "cpu", "--only", "planted")
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.splitlines()[-1].endswith("none of these samples runs on cpu; expected one that does")
+
+
+@pytest.mark.parametrize(
+    ("held", "options", "message"),
+    [
+        ('{"important": 1}\n', [], "there is something in it; expected a new file, or --resume"),
+        ('{"a":', ["--resume"], "expected outcomes that `exploits --json` wrote"),
+        ("\x80", ["--resume"], "expected outcomes that `exploits --json` wrote"),
+    ],
+)
+def test_a_file_of_something_else_is_kept(suite: Path, held: str, options: list[str], message: str) -> None:
+    kept = suite / "outcomes.json"
+    kept.write_text(held)
+    done = exploits(str(suite), "--device", "cpu", "--json", str(kept), *options)
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].endswith(message), done.stderr
+    assert kept.read_text() == held
+
+
+@pytest.mark.parametrize("text", [b"no markers\n", b"\x80\n"])
+def test_a_table_that_cannot_be_renewed_is_said_before_anything_is_judged(suite: Path, text: bytes) -> None:
+    document = suite / "trust.md"
+    document.write_bytes(text)
+    done = exploits(str(suite), "--device", "cpu", "--table", str(document))
+    assert done.returncode == 2 and "expected" in done.stderr.splitlines()[-1]
+    assert "control" not in done.stderr, "a sample was judged"

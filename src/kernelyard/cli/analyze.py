@@ -116,7 +116,7 @@ def _self_judged(document: Path, run: Run, suite: Suite | None) -> tuple[str, st
         raise UsageError("--table needs the suite whose references were judged: --source, or --suite")
     body = self_judged_table(suite, self_judged(suite, run.judged))
     name = f"selfjudged:{_device_type(run)}"
-    markers.split(document, markers.read(document), name)
+    markers.demand(document, name)
     return name, body
 
 

@@ -55,7 +55,7 @@ def check(
     if not files and not operators:
         raise UsageError("expected problem files, folders of them, or --op")
     if table is not None:
-        markers.read(table)
+        markers.demand(table, f"admission:{where.type}")
     groups: dict[str, list[Admission]] = {}
     left_out = 0
     with Console(stderr=True).status("") as status:

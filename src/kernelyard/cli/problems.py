@@ -46,7 +46,7 @@ def list_(
     device_type, said, ceilings = _ceilings(gpu, device, name)
     suite = selection.load(name, device_type)
     if table is not None:
-        markers.read(table)
+        markers.demand(table, f"problems:{suite.name}")
     records: list[Listed] = []
     with Console(stderr=True).status("") as status:
         for record in listed(suite, name, ceilings):

@@ -15,7 +15,15 @@ def read(document: Path) -> str:
     """The text of a document; raises UsageError where there is none."""
     if not document.is_file():
         raise UsageError(f"{document}: no such file; expected a Markdown file to hold the tables")
-    return document.read_text()
+    try:
+        return document.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{document}: no text in UTF-8; expected a Markdown file to hold the tables") from None
+
+
+def demand(document: Path, name: str) -> None:
+    """Raises UsageError where `replace` would: asked before the work whose results are to stand there."""
+    split(document, read(document), name)
 
 
 def split(document: Path, text: str, name: str) -> tuple[str, str, str]:

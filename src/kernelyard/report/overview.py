@@ -1,5 +1,6 @@
 """One picture of an operator: every mode and dtype of its main sweep, in percent of the speed of light."""
 
+import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from kernelyard.core.errors import UsageError, unknown
 from kernelyard.report import ledger
 from kernelyard.report.palette import OURS, styles
-from kernelyard.report.picture import write_png
+from kernelyard.report.picture import source_of, write_png
 from kernelyard.report.provenance import provenance, wrapped
 from kernelyard.report.summary import dtype_of, dtypes_of, modes_of, sweeps
 from kernelyard.report.table import format_size
@@ -43,8 +44,22 @@ def save_overviews(frame: pd.DataFrame, kernels: Sequence[str], folder: Path, de
         raise UsageError(f"no device in the ledger has {device!r} in its name; expected a part of {', '.join(names)}")
     folder.mkdir(parents=True, exist_ok=True)
     for path, rows in shown.items():
-        write_png(path, draw_overview(rows), dpi=130)
+        write_png(path, draw_overview(rows), dpi=130, source=_fingerprint(rows))
     return list(shown)
+
+
+def stale_pictures(frame: pd.DataFrame, folder: Path) -> list[str]:
+    """Names of the pictures that a ledger's kernels have, and that are not there or show other rows."""
+    kernels = sorted(frame[frame["percent_of_floor"].notna()]["kernel_name"].unique())
+    shown = {
+        picture_name(frame, kernel, name): rows for kernel in kernels for name, rows in pictured(frame, kernel).items()
+    }
+    return [name for name, rows in shown.items() if source_of(folder / name) != _fingerprint(rows)]
+
+
+def _fingerprint(rows: pd.DataFrame) -> str:
+    """The same wherever the rows are read: pandas' versions differ in a float's last digits."""
+    return hashlib.sha256(rows.to_csv(index=False, float_format="%.6g").encode()).hexdigest()
 
 
 def pictured(frame: pd.DataFrame, kernel: str) -> dict[str, pd.DataFrame]:

@@ -15,6 +15,9 @@ class Line(Outcome):
     judge: str
 
 
+_BEGIN = f'{{"{next(iter(Line.model_fields))}":'
+
+
 def signature(environment: Environment, court: Court) -> str:
     """What makes outcomes of two runs comparable: code, versions, device, sandbox and policy; not the date."""
     undated = environment.line.removesuffix(f" · {environment.date}")
@@ -28,8 +31,11 @@ def read(path: Path, judge: str) -> list[Outcome]:
     """
     if not path.exists():
         return []
-    text = path.read_text()
+    text = path.read_text(errors="replace")
     whole = text[: text.rfind("\n") + 1]
+    torn = text[len(whole) :]
+    if torn and not torn.startswith(_BEGIN) and not _BEGIN.startswith(torn):
+        raise UsageError(f"{path}: expected outcomes that `exploits --json` wrote")
     kept = []
     for number, line in enumerate(whole.splitlines(), 1):
         try:
