@@ -277,6 +277,19 @@ def test_the_verb_lists_and_renews_a_page(tmp_path: Path) -> None:
     assert "| 2/4_Linear_2 | 1.06 k |" in page.read_text()
 
 
+def test_a_page_is_not_renewed_where_a_package_is_missing(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(held := "<!-- problems:kernelbench:begin -->\nas it was\n<!-- problems:kernelbench:end -->\n")
+    root = checkout(tmp_path / "checkout")
+    needing = root / "KernelBench/level1/1_Linear_1.py"
+    needing.write_text("import a_package_of_nobody\n" + needing.read_text())
+    options = ["list", "--source", str(root), "--level", "1", "--gpu", "H200", "--table", str(page)]
+    result = CliRunner().invoke(problems, options)
+    assert isinstance(result.exception, UsageError)
+    assert "not renewed, for 1_Linear_1" in str(result.exception) and "a_package_of_nobody" in str(result.exception)
+    assert page.read_text() == held
+
+
 def test_a_checkout_of_kernelbench_lists_with_floors() -> None:
     import os
 

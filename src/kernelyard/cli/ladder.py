@@ -27,7 +27,7 @@ def ladder(
     backend: Annotated[list[str] | None, typer.Option(help="Only this backend; may be repeated.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
-    """Cost and floor first, then every backend: proved, timed, and how far it is from the floor; JSON in the last line."""
+    """Cost and floor first, then every backend: proved, timed, how far it is from the floor; the last line is JSON."""
     where = resolve_device(device)
     definition = ops.definition(operator)
     candidates = implementations(operator, backend)

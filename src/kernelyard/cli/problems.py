@@ -8,6 +8,7 @@ from rich.console import Console
 
 from kernelyard.campaign.selfjudged import write_references
 from kernelyard.core.environment import describe, resolve_device
+from kernelyard.core.errors import UsageError
 from kernelyard.core.workload import parse_dtype
 from kernelyard.judge.floor import Ceilings, datasheet_ceilings, measure_ceilings
 from kernelyard.report import markers
@@ -56,6 +57,9 @@ def list_(
     console = table_console()
     console.print(listing_head(suite, records), line, listing_table(records), sep="\n")
     if table is not None:
+        lacking = [record for record in records if "ModuleNotFoundError" in record.reason]
+        if lacking:
+            raise UsageError(f"{table}: not renewed, for {lacking[0].name} {lacking[0].reason}")
         markers.replace(table, f"problems:{suite.name}", listing_markdown(suite, records, line))
     if json:
         for record in records:
