@@ -102,8 +102,9 @@ def test_what_cannot_be_is_said(device: torch.device) -> None:
     logits, target = torch.randn(3, 5, device=device), torch.tensor([0, 1, 2], device=device)
     with pytest.raises(UsageError, match="not class probabilities"):
         ops.cross_entropy(logits, torch.rand(3, 5, device=device))
-    with pytest.raises(UsageError, match="not truth values"):
-        ops.cross_entropy(logits, target > 0)
+    for wrong in (target > 0, target.to(torch.complex64)):
+        with pytest.raises(UsageError, match=f"of an integer dtype as targets, not {str(wrong.dtype)[6:]}"):
+            ops.cross_entropy(logits, wrong)
     with pytest.raises(TypeError, match="takes 2 positional arguments"):
         ops.cross_entropy(logits, target, torch.ones(5, device=device))  # torch's third is the class weights
     with pytest.raises(ValueError, match=r"logits of \(3, 5\) do not go with targets of \(2,\)"):
@@ -118,6 +119,12 @@ def test_what_cannot_be_is_said(device: torch.device) -> None:
         ops.cross_entropy(logits, target.short(), backend="torchscript")
     with pytest.raises(UsageError, match="no class weights"):
         nn.CrossEntropyLoss(weight=torch.ones(5))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.uint8, torch.uint16])
+def test_a_target_of_any_integer_dtype_is_taken_where_torchs_own_runs(dtype: torch.dtype) -> None:
+    logits, target = torch.randn(3, 5), torch.tensor([0, 1, 4])
+    assert torch.equal(ops.cross_entropy(logits, target.to(dtype)), F.cross_entropy(logits, target))
 
 
 def test_the_module_is_torchs(device: torch.device) -> None:

@@ -84,6 +84,15 @@ def test_shapes_that_do_not_belong_together_are_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GATED)
+def test_two_dtypes_are_for_eager_alone_and_promote(name: str, device: torch.device) -> None:
+    gate, up = torch.randn(2, 3, device=device), torch.randn(2, 3, device=device, dtype=torch.float16)
+    for left, right in ((gate, up), (up, gate)):
+        assert getattr(ops, name)(left, right).dtype is torch.float32
+        with pytest.raises(UsageError, match="takes gate and up of one dtype"):
+            getattr(ops, name)(left, right, backend="triton")
+
+
+@pytest.mark.parametrize("name", GATED)
 def test_opcheck_of_a_packed_gate(name: str, device: torch.device) -> None:
     for backend in KERNELS:
         gate = torch.randn(3, 14, device=device)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernelyard import ops
 from kernelyard.core.errors import UsageError
@@ -122,12 +123,31 @@ def test_normalized_shape_must_be_the_dims_that_end_at_dim(name: str) -> None:
     for shape, dim in ((5, -1), ((2, 4), -1), ((), -1), ((1, 2, 3, 4), -1), (4, 1)):
         with pytest.raises(UsageError, match="normalized_shape is"):
             call(x, shape, dim=dim)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=f"{name}: dim 3 is out of range, expected -3 to 2"):
         call(x, 4, dim=3)
+    with pytest.raises(UsageError, match="normalized_shape is"):
+        call(torch.zeros(()), 1)
     for shape in (4.0, None):
         with pytest.raises(TypeError, match="expected a size or several"):
             call(x, shape)
+    with pytest.raises(TypeError, match=r"normalized_shape\[1\] is of type float, expected an integer"):
+        call(x, (3, 4.0))
     assert call(x, (3, 4)).shape == call(x, [2, 3], dim=1).shape == x.shape
+
+
+@pytest.mark.parametrize("name", [name for name in NORMS if name != "fused_add_rms_norm"])
+def test_a_normalized_shape_may_be_read_off_a_traced_tensor(name: str) -> None:
+    """Its sizes are no plain integers to torch.compile, nor to make_fx."""
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return getattr(ops, name)(x * 2, x.shape[-1]) + getattr(ops, name)(x, x.shape[1:], dim=x.dim() - 1)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager", dynamic=True)
+    for shape in ((3, 4, 8), (5, 3, 9), (2, 6, 12)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), call(x))
+        torch.testing.assert_close(make_fx(call, tracing_mode="symbolic")(x)(x), call(x))
 
 
 @pytest.mark.gpu

@@ -89,11 +89,32 @@ def test_a_result_that_nothing_used_has_a_gradient_of_zeros(device: torch.device
             assert torch.equal(grads[1 - used], torch.zeros_like(leaves[1 - used]))
 
 
-def test_tables_get_no_gradient(device: torch.device) -> None:
+def test_kernels_refuse_tables_that_want_a_gradient(device: torch.device) -> None:
+    """They have none for them: what is trained on a CPU would stand still on a GPU."""
     for module in _kernels(device):
-        q, k, cos, sin, interleaved = _inputs(device, 2, 3, 4, 8)
-        outputs = module.rope(q.requires_grad_(), k, cos.requires_grad_(), sin, interleaved)
-        assert torch.autograd.grad(outputs[0].sum(), cos, allow_unused=True) == (None,)
+        backend = module.__name__.rpartition(".")[2]
+        q, k, cos, sin, _ = _inputs(device, 2, 3, 4, 8)
+        for table in (cos, sin):
+            table.requires_grad_()
+            with pytest.raises(UsageError, match=f"{backend} backend of rope .* gives cos and sin no gradient"):
+                ops.rope(q, k, cos, sin, backend=backend)
+            with torch.no_grad():
+                expected = ops.rope(q, k, cos, sin, backend=backend)
+            assert torch.equal(ops.rope(q, k, cos.detach(), sin.detach(), backend=backend)[0], expected[0])
+            table.requires_grad_(False)
+
+
+@pytest.mark.parametrize("table", ["shared", "batched"])
+@pytest.mark.parametrize("backend", [None, Backend.EAGER, Backend.TORCHSCRIPT, Backend.COMPILE])
+def test_tables_that_want_a_gradient_get_it(backend: Backend | None, table: str, device: torch.device) -> None:
+    given = _inputs(device, 2, 6, 5, 8, kv_heads=2, table=table, rotated=4)[:4]
+    found = []
+    for call, tensors in ((ops.rope, given), (DEFINITION.reference, [tensor.double() for tensor in given])):
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        q, k = call(*leaves, interleaved=False, **({"backend": backend} if call is ops.rope else {}))
+        found.append(torch.autograd.grad(q.square().sum() + k.pow(3).sum(), leaves))
+    for got, expected in zip(*found, strict=True):
+        torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_opcheck_of_every_option(device: torch.device) -> None:

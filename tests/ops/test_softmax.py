@@ -58,6 +58,16 @@ def test_a_dim_out_of_range_is_an_index_error(device: torch.device) -> None:
                 module.softmax(torch.zeros(2, 3, device=device), dim)
 
 
+@pytest.mark.parametrize("backend", [None, *Backend])
+def test_a_dim_out_of_range_is_named_whatever_the_backend(backend: Backend | None) -> None:
+    """Of an empty tensor too, of which nothing is computed that could fail."""
+    for shape, dims, said in (((2, 3), (2, -3), "-2 to 1"), ((0, 8), (7, -8), "-2 to 1"), ((), (1, -2), "-1 to 0")):
+        for dim in dims:
+            with pytest.raises(IndexError) as caught:
+                ops.softmax(torch.zeros(shape), dim, backend=backend)
+            assert str(caught.value) == f"softmax: dim {dim} is out of range, expected {said}"
+
+
 @pytest.mark.filterwarnings("ignore:Implicit dimension choice")
 def test_a_module_without_a_dim_takes_the_one_that_torchs_takes(device: torch.device) -> None:
     for shape in ((), (3,), (3, 4), (3, 4, 5), (2, 3, 4, 5)):

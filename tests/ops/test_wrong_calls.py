@@ -4,8 +4,10 @@ import inspect
 import logging
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -16,9 +18,18 @@ from kernelyard import ops
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend, Operator
 from kernelyard.judge.prepare import as_tuple
+from kernelyard.kernels.prepared import Latest
 from kernelyard.ops import dispatch
 
 CPU = torch.device("cpu")
+OF_ANOTHER_KIND: dict[Any, list[Any]] = {
+    int: [None, "a", 1.5, True, [0], (0, 1), torch.tensor(0)],
+    float: [None, "a", True, [0.5], torch.tensor(0.5)],
+    bool: [None, "yes", 1, [True]],
+    str: [None, 1, ["mean"], torch.zeros(2)],
+    int | Sequence[int]: [None, "a", 4.0, True, [[8]], [8.5], [True], torch.tensor(8)],
+}
+"""By a parameter's annotation; beside None, where that is one of its kinds."""
 
 
 def _arguments(operator: Operator) -> dict[str, Any]:
@@ -49,6 +60,61 @@ def test_what_is_no_tensor_is_named(operator: Operator, backend: str | None) -> 
         _raises(TypeError, operator, {**given, name: [1.0, 2.0]}, f"{name} is of type list, expected a tensor")
         if parameters[name].default is inspect.Parameter.empty:
             _raises(TypeError, operator, {**given, name: None}, f"{name} is None, expected a tensor")
+
+
+def _of_another_kind(annotation: Any, right: Any) -> list[Any]:
+    """Values that the annotation does not allow, and those among them that Python takes for the right one."""
+    kinds = get_args(annotation)
+    if NoneType in kinds:
+        return [value for value in _of_another_kind(kinds[0], right) if value is not None]
+    equals = {
+        int: lambda: [float(right)],
+        float: lambda: [bool(right)] if right in (0, 1) else [],
+        int | Sequence[int]: lambda: [tuple(map(float, right))],
+    }
+    return [*OF_ANOTHER_KIND[annotation], *equals.get(annotation, list)()]
+
+
+def _others(operator: Operator) -> dict[str, Any]:
+    """The annotations of the public function's parameters that are no tensors, by name."""
+    parameters = inspect.signature(getattr(ops, operator.name)).parameters.values()
+    return {
+        parameter.name: parameter.annotation
+        for parameter in parameters
+        if parameter.name != "backend" and torch.Tensor not in (parameter.annotation, *get_args(parameter.annotation))
+    }
+
+
+@pytest.mark.parametrize("backend", [None, *Backend])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_argument_of_another_kind_is_named_whatever_the_backend(operator: Operator, backend: str | None) -> None:
+    given = {**_arguments(operator), "backend": backend}
+    for name, annotation in _others(operator).items():
+        for value in _of_another_kind(annotation, given[name]):
+            _raises(TypeError, operator, {**given, name: value}, f"{operator.name}: {name}")
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_argument_of_another_kind_is_named_where_the_right_call_is_prepared(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 == 1.0 == True: what was prepared for one of them is not for the others. Launched on no GPU."""
+    module = import_module(f"kernelyard.ops.{operator.name}")
+    if not hasattr(module, "prepared"):
+        pytest.skip("nothing is prepared for its public function")
+    if hasattr(module, "latest"):
+        monkeypatch.setattr(module, "latest", Latest())
+    given, launches = _arguments(operator), []
+    known = {**given, "activation": given.get("approximate", "silu")}
+    key = module.layout(*(known[name] for name in inspect.signature(module.layout).parameters))
+    monkeypatch.setitem(module.prepared, key, lambda *tensors: launches.append(tensors) or tensors)
+    for _ in range(3):
+        getattr(ops, operator.name)(**given)
+    assert len(launches) == 3
+    for name, annotation in _others(operator).items():
+        for value in _of_another_kind(annotation, given[name]):
+            _raises(TypeError, operator, {**given, name: value}, f"{operator.name}: {name}")
+    assert len(launches) == 3
 
 
 @pytest.mark.parametrize("backend", [None, "eager", "triton"])
@@ -85,7 +151,9 @@ def test_a_dtype_or_layout_that_nothing_takes_is_named(operator: Operator) -> No
     given = _arguments(operator)
     floating = [name for name in _tensors(given) if given[name].is_floating_point()]
     for name in floating:
-        _raises(UsageError, operator, {**given, name: given[name].long()}, "takes floating dtypes, not int64")
+        _raises(UsageError, operator, {**given, name: given[name].long()}, "not int64")
+        narrow = given[name].to(torch.float8_e4m3fn)
+        _raises(UsageError, operator, {**given, name: narrow}, "of 16 bits or more, not float8_e4m3fn")
     sparse = {**given, floating[0]: given[floating[0]].to_sparse()}
     _raises(UsageError, operator, sparse, "takes strided tensors, not sparse_coo")
 

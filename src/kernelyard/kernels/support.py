@@ -9,6 +9,10 @@ TYPES = {torch.float32: "float", torch.bfloat16: "Bfloat", torch.float16: "Half"
 """The dtypes that kernels take, with their names in the CUDA headers."""
 
 
+_FLOATING = (*TYPES, torch.float64)
+"""The dtypes that torch's own operators compute in: float8 is one to store and to multiply matrices of."""
+
+
 def dtype_refusal(*tensors: torch.Tensor | None) -> str | None:
     """Why a kernel does not take one of the tensors' dtypes, or None."""
     for tensor in tensors:
@@ -22,8 +26,8 @@ def floating_refusal(*tensors: torch.Tensor | None) -> str | None:
     for tensor in tensors:
         if tensor is None:
             continue
-        if not tensor.is_floating_point():
-            return f"takes floating dtypes, not {dtype_name(tensor.dtype)}"
+        if tensor.dtype not in _FLOATING:
+            return f"takes floating dtypes of 16 bits or more, not {dtype_name(tensor.dtype)}"
         if tensor.layout is not torch.strided:
             return f"takes strided tensors, not {str(tensor.layout).removeprefix('torch.')}"
     return None

@@ -1,6 +1,6 @@
 """What every public function asks of its arguments before it looks at their shapes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,6 +8,8 @@ import torch
 from kernelyard.core.errors import UsageError
 
 _NONE: Mapping[str, Any] = {}
+_INTEGER: tuple[type[Any], ...] = (int, torch.SymInt)
+_NUMBER: tuple[type[Any], ...] = (float, int, torch.SymFloat, torch.SymInt)
 
 
 def check_tensors(op: str, required: Mapping[str, Any], optional: Mapping[str, Any] = _NONE) -> None:
@@ -26,6 +28,61 @@ def check_tensors(op: str, required: Mapping[str, Any], optional: Mapping[str, A
                 first, device = name, value.device
             elif value.device != device:
                 raise UsageError(f"{op}: {name} is on {value.device} and {first} on {device}, expected one device")
+
+
+def check_integer(op: str, name: str, value: Any) -> None:
+    """Raises TypeError for an argument that is no integer; True is none."""
+    if type(value) is not int:
+        _check(op, name, value, _INTEGER, "an integer")
+
+
+def check_number(op: str, name: str, value: Any) -> None:
+    """Raises TypeError for an argument that is neither a float nor an integer; a tensor of one element is neither."""
+    if type(value) is not float:
+        _check(op, name, value, _NUMBER, "a number")
+
+
+def check_truth(op: str, name: str, value: Any) -> None:
+    """Raises TypeError for an argument that is not True or False."""
+    if type(value) is not bool:
+        raise TypeError(f"{op}: {name} is {_kind(value)}, expected True or False")
+
+
+def check_string(op: str, name: str, value: Any) -> None:
+    """Raises TypeError for an argument that is no string."""
+    if type(value) is not str:
+        _check(op, name, value, (str,), "a string")
+
+
+def check_dim(op: str, dim: Any, rank: int) -> None:
+    """Raises TypeError for a dim that is no integer, IndexError for one that a tensor of `rank` dims does not have.
+
+    A tensor without dims has the one that torch lets it have.
+    """
+    check_integer(op, "dim", dim)
+    dims = rank or 1
+    if not -dims <= dim < dims:
+        raise IndexError(f"{op}: dim {dim} is out of range, expected {-dims} to {dims - 1}")
+
+
+def sizes(op: str, name: str, given: Any) -> tuple[int, ...]:
+    """The sizes of an argument that is one or a sequence of them; raises TypeError for any other."""
+    if isinstance(given, _INTEGER) and not isinstance(given, bool):
+        return (given,)
+    # A tuple or list is found sooner than by asking the abstract class.
+    if isinstance(given, str) or not isinstance(given, (tuple, list, Sequence)):
+        raise TypeError(f"{op}: {name} is {_kind(given)}, expected a size or several")
+    for i, size in enumerate(given):
+        if type(size) is not int:
+            _check(op, f"{name}[{i}]", size, _INTEGER, "an integer")
+    return tuple(given)
+
+
+def _check(op: str, name: str, value: Any, kinds: tuple[type[Any], ...], expected: str) -> None:
+    """After the one comparison that tells nearly every argument to be right."""
+    # A truth value is an int to isinstance, and to whatever computes with it.
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise TypeError(f"{op}: {name} is {_kind(value)}, expected {expected}")
 
 
 def _kind(value: Any) -> str:

@@ -1,7 +1,5 @@
 """Which dims a norm works over: `count` of them, the last of which is `dim`."""
 
-from collections.abc import Sequence
-
 import torch
 
 from kernelyard.core.errors import UsageError, unknown
@@ -15,19 +13,9 @@ that is half, and the result in the weight's dtype."""
 _EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 
 
-def count_of(x: torch.Tensor, normalized_shape: int | Sequence[int], dim: int) -> int:
-    """How many dims `normalized_shape` names.
-
-    Raises TypeError for what is no shape, IndexError for a dim that x does not have, UsageError where the dims of x
-    that end there have other sizes.
-    """
-    if not isinstance(normalized_shape, int | Sequence):
-        raise TypeError(f"normalized_shape is {normalized_shape!r}, expected a size or several")
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    rank = x.dim()
-    if not -rank <= dim < rank:
-        raise IndexError(f"dim {dim} is out of range for a tensor of {rank} dims")
-    end = dim % rank + 1
+def count_of(x: torch.Tensor, shape: tuple[int, ...], dim: int) -> int:
+    """How many dims the normalized shape has; raises UsageError where the dims of x that end at `dim` have others."""
+    end = dim % x.dim() + 1 if x.dim() else 0
     if not shape or len(shape) > end or tuple(x.shape[end - len(shape) : end]) != shape:
         raise UsageError(
             f"normalized_shape is {list(shape)}, which are not the dims that end at {dim} of {list(x.shape)}"

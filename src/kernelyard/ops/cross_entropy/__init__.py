@@ -4,10 +4,13 @@ import torch
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
-from kernelyard.ops.arguments import check_tensors
+from kernelyard.core.workload import dtype_name
+from kernelyard.ops.arguments import check_integer, check_number, check_string, check_tensors
 from kernelyard.ops.dispatch import implementation
 
 _REDUCTIONS = ("none", "mean", "sum")
+_SIGNED = {torch.int8, torch.int16, torch.int32, torch.int64}
+_INTEGERS = _SIGNED | {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 
 
 def cross_entropy(
@@ -25,9 +28,10 @@ def cross_entropy(
     input: logits of shape (C), (N, C) or, as in torch, (N, C, d1, ...) with the classes in dim 1; float32, bfloat16 or
     float16 for the kernels. A language model's (B, T, C) goes in as `logits.transpose(1, 2)`: neither that nor
     dropping the last token, `logits[:, :-1].transpose(1, 2)`, costs a copy.
-    target: class indices of shape (), (N) or (N, d1, ...), int64 or int32. Rows whose target is `ignore_index` count
-    for nothing. A target that is no class makes its row's loss and gradient NaN, and nothing is read out of bounds;
-    torch's own implementation, which runs where no kernel does, raises IndexError or a device assertion instead.
+    target: class indices of shape (), (N) or (N, d1, ...), int64 or int32 for the kernels. Rows whose target is
+    `ignore_index` count for nothing. A target that is no class makes its row's loss and gradient NaN, and nothing is
+    read out of bounds; torch's own implementation, which runs where no kernel does, raises IndexError or a device
+    assertion instead.
     reduction: "mean" over the rows that count (NaN where none does, as in torch), "sum", or "none".
     label_smoothing: share of the target spread over all classes. z_loss: adds z_loss * log(sum exp(logits))^2 to every
     row that counts.
@@ -37,11 +41,15 @@ def cross_entropy(
     must not be changed before the backward pass.
 
     Without `backend`: CUDA C++ on an NVIDIA GPU, else Triton on a GPU, else torch's own, which a log line says once.
-    Raises TypeError for what is no tensor, ValueError for shapes that do not match, an unknown reduction or a
-    label_smoothing outside 0 to 1; UsageError for targets that are class probabilities or on another device, and for a
+    Raises TypeError for an argument of another kind, ValueError for shapes that do not match, an unknown reduction or a
+    label_smoothing outside 0 to 1; UsageError for targets that are no integers or on another device, and for a
     backend that does not exist or does not take the input.
     """
     check_tensors("cross_entropy", {"input": input, "target": target})
+    check_integer("cross_entropy", "ignore_index", ignore_index)
+    check_string("cross_entropy", "reduction", reduction)
+    check_number("cross_entropy", "label_smoothing", label_smoothing)
+    check_number("cross_entropy", "z_loss", z_loss)
     _check(input, target, reduction, label_smoothing)
     if input.dim() > 2:
         input = input.movedim(1, -1)
@@ -50,10 +58,9 @@ def cross_entropy(
 
 
 def _check(input: torch.Tensor, target: torch.Tensor, reduction: str, label_smoothing: float) -> None:
-    if target.is_floating_point():
-        raise UsageError("cross_entropy takes class indices as targets, not class probabilities")
-    if target.dtype is torch.bool:
-        raise UsageError("cross_entropy takes class indices as targets, not truth values")
+    if target.dtype not in _INTEGERS:
+        given = "class probabilities" if target.is_floating_point() else dtype_name(target.dtype)
+        raise UsageError(f"cross_entropy takes class indices of an integer dtype as targets, not {given}")
     shape = input.shape
     expected = shape[:1] if len(shape) == 2 else shape[:1] + shape[2:] if len(shape) > 2 else ()
     if target.shape != expected or not len(shape):

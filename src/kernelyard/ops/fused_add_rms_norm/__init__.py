@@ -6,7 +6,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.norms.shapes import check_casting, check_parameters, default_eps
 from kernelyard.kernels.prepared import Layout, Prepared, inference
-from kernelyard.ops.arguments import check_tensors
+from kernelyard.ops.arguments import check_number, check_string, check_tensors
 from kernelyard.ops.dispatch import implementation
 
 prepared = Prepared()
@@ -53,11 +53,14 @@ def fused_add_rms_norm(
     tensor, float64) it is an addition and torch's own rms_norm, which a log line says once. A named backend is used
     or refused, never replaced.
 
-    Raises TypeError for what is no tensor; UsageError for a residual or weight of another shape or on another device,
-    an unknown casting or backend, or a backend that does not take the input.
+    Raises TypeError for an argument of another kind; UsageError for a residual or weight of another shape or on another
+    device, an unknown casting or backend, or a backend that does not take the input.
     """
-    if backend is None and prepared and inference(input, residual, weight):
-        run = prepared.get(layout(input, residual, weight, eps, offset, casting))
+    if backend is None and prepared and type(offset) is not bool and inference(input, residual, weight):
+        try:
+            run = prepared.get(layout(input, residual, weight, eps, offset, casting))
+        except TypeError:  # of an argument that is named below
+            run = None
         if run is not None:
             return run(input, residual, weight)
     check_tensors("fused_add_rms_norm", {"input": input, "residual": residual}, {"weight": weight})
@@ -65,7 +68,11 @@ def fused_add_rms_norm(
         raise UsageError(
             f"input and residual have shapes {list(input.shape)} and {list(residual.shape)}, expected one shape, not ()"
         )
+    eps = default_eps(input) if eps is None else eps
+    check_number("fused_add_rms_norm", "eps", eps)
+    check_number("fused_add_rms_norm", "offset", offset)
+    check_string("fused_add_rms_norm", "casting", casting)
     check_parameters(input, 1, -1, weight=weight)
     check_casting(casting)
-    arguments = (residual, weight, default_eps(input) if eps is None else eps, offset, casting)
+    arguments = (residual, weight, eps, offset, casting)
     return implementation("fused_add_rms_norm", backend, input, *arguments)(input, *arguments)

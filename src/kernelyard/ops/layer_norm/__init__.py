@@ -7,7 +7,7 @@ import torch
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.norms.shapes import check_parameters, count_of
 from kernelyard.kernels.prepared import Layout, Prepared, inference
-from kernelyard.ops.arguments import check_tensors
+from kernelyard.ops.arguments import check_dim, check_number, check_tensors, sizes
 from kernelyard.ops.dispatch import implementation
 
 prepared = Prepared()
@@ -24,7 +24,8 @@ def layout(
     """All that decides whether a call is right and how the CUDA backend computes it."""
     return (
         *(input.shape, input.stride(), input.dtype, input.get_device(), input.data_ptr() % 16),
-        (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape),
+        # In a tuple 8.0 would be found for 8; torch.Size raises TypeError.
+        (normalized_shape,) if type(normalized_shape) is int else torch.Size(normalized_shape),  # type: ignore[arg-type]
         None
         if weight is None
         else (weight.shape, weight.stride(), weight.dtype, weight.get_device(), weight.data_ptr() % 16),
@@ -56,16 +57,21 @@ def layer_norm(
     tensor, float64) it is torch's own layer_norm, which a log line says once. A named backend is used or
     refused, never replaced.
 
-    Raises TypeError for what is no tensor, IndexError for a dim that the input does not have; UsageError for a
-    `normalized_shape` that does not end there, a weight or bias of another shape or on another device, an unknown
+    Raises TypeError for an argument of another kind, IndexError for a dim that the input does not have; UsageError for
+    a `normalized_shape` that does not end there, a weight or bias of another shape or on another device, an unknown
     backend or one that does not take the input.
     """
-    if backend is None and prepared and inference(input, weight, bias):
-        run = prepared.get(layout(input, normalized_shape, weight, bias, eps, dim))
+    if backend is None and prepared and type(dim) is int and inference(input, weight, bias):
+        try:
+            run = prepared.get(layout(input, normalized_shape, weight, bias, eps, dim))
+        except TypeError:  # of an argument that is named below
+            run = None
         if run is not None:
             return run(input, weight, bias)
     check_tensors("layer_norm", {"input": input}, {"weight": weight, "bias": bias})
-    count = count_of(input, normalized_shape, dim)
+    check_dim("layer_norm", dim, input.dim())
+    count = count_of(input, sizes("layer_norm", "normalized_shape", normalized_shape), dim)
+    check_number("layer_norm", "eps", eps)
     check_parameters(input, count, dim, weight=weight, bias=bias)
     arguments = (weight, bias, eps, count, dim)
     return implementation("layer_norm", backend, input, *arguments)(input, *arguments)

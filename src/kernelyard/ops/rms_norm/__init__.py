@@ -7,7 +7,7 @@ import torch
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.norms.shapes import check_casting, check_parameters, count_of, default_eps
 from kernelyard.kernels.prepared import Layout, Prepared, inference
-from kernelyard.ops.arguments import check_tensors
+from kernelyard.ops.arguments import check_dim, check_number, check_string, check_tensors, sizes
 from kernelyard.ops.dispatch import implementation
 
 prepared = Prepared()
@@ -25,7 +25,8 @@ def layout(
     """All that decides whether a call is right and how the CUDA backend computes it."""
     return (
         *(input.shape, input.stride(), input.dtype, input.get_device(), input.data_ptr() % 16),
-        (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape),
+        # In a tuple 8.0 would be found for 8; torch.Size raises TypeError.
+        (normalized_shape,) if type(normalized_shape) is int else torch.Size(normalized_shape),  # type: ignore[arg-type]
         None
         if weight is None
         else (weight.shape, weight.stride(), weight.dtype, weight.get_device(), weight.data_ptr() % 16),
@@ -63,17 +64,25 @@ def rms_norm(
     else Triton on a GPU. Where neither takes the input (a CPU tensor, float64) it is torch's own rms_norm, which a
     log line says once. A named backend is used or refused, never replaced.
 
-    Raises TypeError for what is no tensor, IndexError for a dim that the input does not have; UsageError for a
-    `normalized_shape` that does not end there, a weight of another shape or on another device, an unknown casting or
+    Raises TypeError for an argument of another kind, IndexError for a dim that the input does not have; UsageError for
+    a `normalized_shape` that does not end there, a weight of another shape or on another device, an unknown casting or
     backend, or a backend that does not take the input.
     """
-    if backend is None and prepared and inference(input, weight):
-        run = prepared.get(layout(input, normalized_shape, weight, eps, offset, casting, dim))
+    if backend is None and prepared and type(dim) is int and type(offset) is not bool and inference(input, weight):
+        try:
+            run = prepared.get(layout(input, normalized_shape, weight, eps, offset, casting, dim))
+        except TypeError:  # of an argument that is named below
+            run = None
         if run is not None:
             return run(input, weight, None)
     check_tensors("rms_norm", {"input": input}, {"weight": weight})
-    count = count_of(input, normalized_shape, dim)
+    check_dim("rms_norm", dim, input.dim())
+    count = count_of(input, sizes("rms_norm", "normalized_shape", normalized_shape), dim)
+    eps = default_eps(input) if eps is None else eps
+    check_number("rms_norm", "eps", eps)
+    check_number("rms_norm", "offset", offset)
+    check_string("rms_norm", "casting", casting)
     check_parameters(input, count, dim, weight=weight)
     check_casting(casting)
-    arguments = (weight, default_eps(input) if eps is None else eps, offset, casting, count, dim)
+    arguments = (weight, eps, offset, casting, count, dim)
     return implementation("rms_norm", backend, input, *arguments)(input, *arguments)

@@ -3,7 +3,7 @@
 import torch
 
 from kernelyard.core.operator import Backend
-from kernelyard.ops.arguments import check_tensors
+from kernelyard.ops.arguments import check_tensors, check_truth
 from kernelyard.ops.dispatch import implementation
 from kernelyard.ops.rope.layout import shape_error
 
@@ -27,16 +27,18 @@ def rope(
     Heads and tokens may lie in memory in either order, at any distance: views of a projection's (B, T, H, D) are read
     where they are, as long as a head's elements are adjacent. Each result, of its input's shape and dtype, lies in
     its input's order, (B, T, H, D) or (B, H, T, D), without gaps; so does each gradient. Computed in float32, rounded
-    once, differentiable with respect to q and k; cos and sin get no gradient.
+    once, differentiable with respect to q and k. No kernel differentiates cos and sin: none takes a call in which one
+    of them wants a gradient, which torch's own operators give. Tables that are not trained go in detached.
 
     Without `backend`: CUDA C++ on an NVIDIA GPU, else Triton on a GPU. Where neither takes the input (a CPU
-    tensor, float64) it is torch's own operators, which a log line says once. A named backend is used or
-    refused, never replaced.
+    tensor, float64, a table that is trained) it is torch's own operators, which a log line says once. A named backend
+    is used or refused, never replaced.
 
-    Raises TypeError for what is no tensor, ValueError for shapes that do not belong together or an odd D or R,
-    UsageError for tensors on two devices, an unknown backend or one that does not take the input.
+    Raises TypeError for an argument of another kind, ValueError for shapes that do not belong together or an odd D or
+    R, UsageError for tensors on two devices, an unknown backend or one that does not take the input.
     """
     check_tensors("rope", {"q": q, "k": k, "cos": cos, "sin": sin})
+    check_truth("rope", "interleaved", interleaved)
     if (wrong := shape_error(q, k, cos, sin)) is not None:
         raise ValueError(f"rope: {wrong}")
     return implementation("rope", backend, q, k, cos, sin, interleaved)(q, k, cos, sin, interleaved)

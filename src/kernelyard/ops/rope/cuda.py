@@ -9,7 +9,7 @@ from kernelyard.kernels.plans import VECTOR
 from kernelyard.kernels.prepared import Prepared
 from kernelyard.kernels.support import TYPES, cuda_refusal
 from kernelyard.ops.rope.derivative import registered
-from kernelyard.ops.rope.layout import by_token, readable, refusal_of_dtypes, tables
+from kernelyard.ops.rope.layout import by_token, learned_refusal, readable, refusal_of_dtypes, tables
 from kernelyard.ops.rope.plan import plan
 
 WIDEST = 2048
@@ -115,7 +115,7 @@ def refusal(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tens
     """Why this backend does not take the input, or None."""
     if q.shape[-1] > WIDEST:
         return f"takes heads of up to {WIDEST} elements, not {q.shape[-1]}"
-    return cuda_refusal(q) or refusal_of_dtypes(q, k, cos, sin)
+    return cuda_refusal(q) or refusal_of_dtypes(q, k, cos, sin) or learned_refusal(cos, sin)
 
 
 rope = registered("cuda", _rotate)

@@ -33,6 +33,13 @@ def refusal_of_dtypes(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: 
     return dtype_refusal(q)
 
 
+def learned_refusal(cos: torch.Tensor, sin: torch.Tensor) -> str | None:
+    """Why the kernels, whose backward is that of q and k alone, do not take tables that are trained, or None."""
+    if (cos.requires_grad or sin.requires_grad) and torch.is_grad_enabled():
+        return "gives cos and sin no gradient, which one of them wants"
+    return None
+
+
 def by_token(x: torch.Tensor) -> bool:
     """Whether the heads of a token lie closer than the tokens of a head: (B, T, H, D) in memory."""
     return x.stride(1) < x.stride(2)

@@ -9,7 +9,7 @@ import triton.language as tl
 from kernelyard.kernels.counters import launches
 from kernelyard.kernels.support import triton_refusal
 from kernelyard.ops.rope.derivative import registered
-from kernelyard.ops.rope.layout import by_token, readable, refusal_of_dtypes, tables
+from kernelyard.ops.rope.layout import by_token, learned_refusal, readable, refusal_of_dtypes, tables
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _rotate(
 
 def refusal(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> str | None:
     """Why this backend does not take the input, or None."""
-    return triton_refusal(q) or refusal_of_dtypes(q, k, cos, sin)
+    return triton_refusal(q) or refusal_of_dtypes(q, k, cos, sin) or learned_refusal(cos, sin)
 
 
 rope = registered("triton", _rotate)

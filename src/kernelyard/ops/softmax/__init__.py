@@ -5,7 +5,7 @@ from torch.autograd import forward_ad
 
 from kernelyard.core.operator import Backend
 from kernelyard.kernels.prepared import Latest, Layout, Prepared, inference
-from kernelyard.ops.arguments import check_tensors
+from kernelyard.ops.arguments import check_dim, check_tensors
 from kernelyard.ops.dispatch import implementation
 
 prepared, latest = Prepared(), Latest()
@@ -28,10 +28,11 @@ def softmax(input: torch.Tensor, dim: int = -1, *, backend: Backend | str | None
     tensor, float64) it is torch's own softmax, which a log line says once. A named backend is used or
     refused, never replaced.
 
-    Raises TypeError for what is no tensor, IndexError for a dim that the input does not have, UsageError for an
-    unknown backend or one that does not take the input.
+    Raises TypeError for an argument of another kind, IndexError for a dim that the input does not have, UsageError for
+    an unknown backend or one that does not take the input.
     """
-    if backend is None and prepared and not _is_compiling():
+    # What was prepared for a dim of 1 is found by 1.0 and True too.
+    if backend is None and prepared and type(dim) is int and not _is_compiling():
         check, rest, offset, run = latest.entry
         if check(input) and rest == dim and input.data_ptr() % 16 == offset and forward_ad._current_level < 0:
             return run(input)  # type: ignore[misc]
@@ -42,4 +43,5 @@ def softmax(input: torch.Tensor, dim: int = -1, *, backend: Backend | str | None
                 latest.note(key, input, dim, run)
                 return run(input)
     check_tensors("softmax", {"input": input})
+    check_dim("softmax", dim, input.dim())
     return implementation("softmax", backend, input, dim)(input, dim)

@@ -16,7 +16,8 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None, *, backend: Backe
     dim of `gate` holds gate and up, one after the other: [gate | up]. Rows that lie apart, as those of
     `gate_up.chunk(2, -1)` do, are read where they are; but the gradients of such views are put together by a copy,
     which a packed `gate` saves. Returns a contiguous tensor of up's shape and dtype, computed in float32, rounded
-    once, differentiable with respect to gate and up.
+    once, differentiable with respect to gate and up. torch's own operators also take gate
+    and up of two dtypes; the result has the one that these promote to, in the layout that they choose.
 
     Without `backend`: CUDA C++ on an NVIDIA GPU, else Triton on a GPU. Where neither takes the input (a CPU
     tensor, float64) it is torch's own two operators, which a log line says once. A named backend is used or
