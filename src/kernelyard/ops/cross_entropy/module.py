@@ -9,7 +9,8 @@ __all__ = ["CrossEntropyLoss"]
 
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
-    """`torch.nn.CrossEntropyLoss` with a z-loss, computed by `kernelyard.ops.cross_entropy`; shapes as there.
+    """`torch.nn.CrossEntropyLoss` with a z-loss, computed by `kernelyard.ops.cross_entropy`; shapes as there,
+    the loss in the logits' dtype under autocast too.
 
     Raises UsageError for class weights, which no kernel here takes.
     """
