@@ -37,8 +37,9 @@ def cross_entropy(
     row that counts.
 
     Returns the loss in input's dtype, of target's shape for "none", else a scalar; computed in float32 and rounded
-    once. Under autocast too, where torch's own returns float32: give it `input.float()` for that. Differentiable with respect to input, which is never written to and, as what the gradient is computed from,
-    must not be changed before the backward pass.
+    once. Under autocast too, where torch's own returns float32: give it `input.float()` for that. Differentiable with
+    respect to input, which is never written to and, as what the gradient is computed from, must not be changed before
+    the backward pass.
 
     Without `backend`: CUDA C++ on an NVIDIA GPU, else Triton on a GPU, else torch's own, which a log line says once.
     Raises TypeError for an argument of another kind, ValueError for shapes that do not match, an unknown reduction or a
