@@ -149,12 +149,13 @@ def test_autocast_changes_no_public_call(operator: Operator, backend: str | None
         assert same(cast, usual)
 
 
+@pytest.mark.parametrize("backend", [None, "torchscript", "compile"])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_a_public_call_compiles_without_breaks(operator: Operator, device: torch.device) -> None:
-    """With no backend named: on a CPU what eager is, under autocast too."""
+def test_a_public_call_compiles_without_breaks(operator: Operator, backend: str | None, device: torch.device) -> None:
+    """With no backend named: on a CPU what eager is, under autocast too. Of the rungs it is the formula."""
     torch._dynamo.reset()
     compiled = torch.compile(
-        lambda *arguments: _call(operator, list(arguments), None), fullgraph=True, backend="aot_eager"
+        lambda *arguments: _call(operator, list(arguments), backend), fullgraph=True, backend="aot_eager"
     )
     arguments = batch(operator, 5, device)
     expected = _call(operator, arguments, None)

@@ -56,7 +56,7 @@ def test_every_registered_operator_passes_opcheck(operator: Operator, backend: s
         torch.library.opcheck(func, given)
 
 
-@pytest.mark.parametrize(("operator", "backend"), cases((Backend.COMPILE, *KERNELS)))
+@pytest.mark.parametrize(("operator", "backend"), cases((Backend.TORCHSCRIPT, Backend.COMPILE, *KERNELS)))
 def test_compiles_without_breaks_for_a_dynamic_batch(operator: Operator, backend: str, device: torch.device) -> None:
     run = kernel(operator, backend, batch(operator, 3, device))
     fixed, varied = batch(operator, 3, device), batch(operator, 5, device)

@@ -7,13 +7,25 @@ from typing import Any
 
 import torch
 
-from kernelyard.kernels.calls import call_key
+from kernelyard.kernels.calls import batching_refusal, call_key
 
 _PROFILED_RUNS = 2
 
 
+def script_refusal() -> str | None:
+    """Why TorchScript does not run a call made here, or None; within torch.compile the formula itself is traced."""
+    if torch.compiler.is_compiling():
+        return None
+    if not torch.jit._state._enabled:
+        return "needs TorchScript, which PYTORCH_JIT=0 switches off"
+    return batching_refusal()
+
+
 def scripted(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """`formula` through torch.jit.script, run until it has settled on its kernels for the arguments at hand."""
+    """`formula` through torch.jit.script, run until it has settled on its kernels for the arguments at hand.
+
+    Within torch.compile it is the formula itself: Dynamo cannot trace what tells settled calls apart.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         script = torch.jit.script(formula)
@@ -21,6 +33,8 @@ def scripted(formula: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(formula)
     def call(*arguments: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return formula(*arguments)
         key = call_key(arguments)
         if key not in settled:
             _settle(script, arguments)
