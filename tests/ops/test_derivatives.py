@@ -69,6 +69,25 @@ def test_a_second_derivative_is_refused_and_never_dropped(
 
 
 @pytest.mark.parametrize(("operator", "backend"), cases())
+def test_a_second_derivative_of_batched_gradients_is_refused_and_never_dropped(
+    operator: Operator, backend: str, device: torch.device
+) -> None:
+    """A vectorized Jacobian that is differentiated again."""
+    firsts, wanted = {}, {}
+    for name in (backend, "eager"):
+        arguments = batch(operator, 5, device)
+        wanted[name] = wanting(arguments)
+        outputs = as_tuple(kernel(operator, name, arguments)(*arguments))
+        grads = [torch.arange(2 * y.numel(), dtype=y.dtype, device=device).view(2, *y.shape) for y in outputs]
+        batched = torch.autograd.grad(outputs, wanted[name], grads, is_grads_batched=True, create_graph=True)
+        firsts[name] = sum(gradient.square().sum() for gradient in batched)
+    if not firsts["eager"].requires_grad:
+        return  # Nothing to drop: the gradient is a constant.
+    with pytest.raises(UsageError, match=f"{operator.name}_{backend} has no second derivative: use backend='eager'"):
+        torch.autograd.grad(firsts[backend], wanted[backend])
+
+
+@pytest.mark.parametrize(("operator", "backend"), cases())
 def test_a_forward_mode_derivative_is_refused_and_never_dropped(
     operator: Operator, backend: str, device: torch.device
 ) -> None:
@@ -130,12 +149,13 @@ def test_autocast_changes_no_public_call(operator: Operator, backend: str | None
         assert same(cast, usual)
 
 
+@pytest.mark.parametrize("backend", [None, "torchscript", "compile"])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_a_public_call_compiles_without_breaks(operator: Operator, device: torch.device) -> None:
-    """With no backend named: on a CPU what eager is, under autocast too."""
+def test_a_public_call_compiles_without_breaks(operator: Operator, backend: str | None, device: torch.device) -> None:
+    """With no backend named: on a CPU what eager is, under autocast too. Of the rungs it is the formula."""
     torch._dynamo.reset()
     compiled = torch.compile(
-        lambda *arguments: _call(operator, list(arguments), None), fullgraph=True, backend="aot_eager"
+        lambda *arguments: _call(operator, list(arguments), backend), fullgraph=True, backend="aot_eager"
     )
     arguments = batch(operator, 5, device)
     expected = _call(operator, arguments, None)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from plain_calls import KERNELS, OPERATORS, batch, cases, kernel, plain, same, wanting
+from torch._dynamo import compiled_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelyard import ops
@@ -55,7 +56,7 @@ def test_every_registered_operator_passes_opcheck(operator: Operator, backend: s
         torch.library.opcheck(func, given)
 
 
-@pytest.mark.parametrize(("operator", "backend"), cases((Backend.COMPILE, *KERNELS)))
+@pytest.mark.parametrize(("operator", "backend"), cases((Backend.TORCHSCRIPT, Backend.COMPILE, *KERNELS)))
 def test_compiles_without_breaks_for_a_dynamic_batch(operator: Operator, backend: str, device: torch.device) -> None:
     run = kernel(operator, backend, batch(operator, 3, device))
     fixed, varied = batch(operator, 3, device), batch(operator, 5, device)
@@ -101,6 +102,49 @@ def test_a_graph_can_be_walked_twice_and_gradients_may_be_views(
         torch.autograd.grad(outputs, wanted, dense, retain_graph=True),
     )
     assert same(first, torch.autograd.grad(outputs, wanted, expanded))
+
+
+def _each(outputs: tuple[torch.Tensor, ...], wanted: list[torch.Tensor], grads: list[torch.Tensor]) -> Any:
+    """The gradients of one walk of the graph for each of the batched upstream gradients, stacked."""
+    walks = [torch.autograd.grad(outputs, wanted, one, retain_graph=True) for one in zip(*grads, strict=True)]
+    return tuple(map(torch.stack, zip(*walks, strict=True)))
+
+
+@pytest.mark.parametrize(("operator", "backend"), cases())
+def test_a_batch_of_upstream_gradients_is_walked_as_one_after_another(
+    operator: Operator, backend: str, device: torch.device
+) -> None:
+    """By either of torch's vmaps: that of `is_grads_batched`, and torch.vmap around a backward."""
+    arguments = batch(operator, 5, device)
+    outputs = as_tuple(kernel(operator, backend, arguments)(*arguments))
+    wanted = wanting(arguments)
+    grads = [torch.randn(3, *y.shape, device=device) for y in outputs]
+    expected = _each(outputs, wanted, grads)
+    around = torch.vmap(lambda *one: torch.autograd.grad(outputs, wanted, one, retain_graph=True))
+    assert same(around(*grads), expected)
+    for output, grad in zip(outputs, grads, strict=True):  # the others have no gradient at all
+        used = [x for x, gradient in zip(wanted, _gradients(output, wanted), strict=True) if gradient is not None]
+        got = torch.autograd.grad(output, used, grad, is_grads_batched=True, retain_graph=True)
+        assert same(got, _each((output,), used, [grad]))
+    assert same(torch.autograd.grad(outputs, wanted, grads, is_grads_batched=True), expected)
+
+
+def _gradients(output: torch.Tensor, wanted: list[torch.Tensor]) -> Any:
+    return torch.autograd.grad(output, wanted, torch.ones_like(output), retain_graph=True, allow_unused=True)
+
+
+@pytest.mark.parametrize(("operator", "backend"), cases())
+def test_compiled_autograd_takes_an_eager_graph_without_breaks(
+    operator: Operator, backend: str, device: torch.device
+) -> None:
+    arguments = batch(operator, 5, device)
+    outputs = as_tuple(kernel(operator, backend, arguments)(*arguments))
+    grads = [torch.randn_like(y) for y in outputs]
+    expected = torch.autograd.grad(outputs, wanting(arguments), grads, retain_graph=True)
+    torch._dynamo.reset()
+    with compiled_autograd._enable(torch.compile(backend="aot_eager", fullgraph=True)):
+        torch.autograd.backward(outputs, grads)
+    assert same(tuple(leaf.grad for leaf in wanting(arguments)), expected)
 
 
 @pytest.mark.parametrize(("operator", "backend"), cases())

@@ -1,8 +1,15 @@
-"""What tells one call of a function that is compiled for exact shapes from another."""
+"""Calls of a function that is compiled for exact shapes: what tells one from another, and which it does not take."""
 
 from typing import Any
 
 import torch
+
+from kernelyard.kernels.prepared import within
+
+
+def batching_refusal() -> str | None:
+    """Why such a function does not take a call made here, or None."""
+    return "is not batched by torch.vmap" if within(torch._C._functorch.TransformType.Vmap) else None
 
 
 def call_key(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

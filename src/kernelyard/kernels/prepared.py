@@ -106,6 +106,13 @@ def observed(*tensors: torch.Tensor | None) -> bool:
     return False
 
 
+def within(transform: torch._C._functorch.TransformType) -> bool:
+    """Whether the call is made within a functorch transform of that kind."""
+    if not _are_transforms_active():
+        return False
+    return any(level.key() == transform for level in torch._C._functorch.get_interpreter_stack() or [])
+
+
 def derivative_refusal() -> str | None:
     """Why no kernel takes a call made here, whatever its input: only autograd's backward differentiates kernels.
 
@@ -115,10 +122,8 @@ def derivative_refusal() -> str | None:
         return None
     if forward_ad._current_level >= 0:
         return "has no forward-mode derivative"
-    if _are_transforms_active():
-        stack = torch._C._functorch.get_interpreter_stack() or []
-        if any(level.key() == torch._C._functorch.TransformType.Grad for level in stack):
-            return "is differentiated by backward(), not by torch.func"
+    if within(torch._C._functorch.TransformType.Grad):
+        return "is differentiated by backward(), not by torch.func"
     return None
 
 

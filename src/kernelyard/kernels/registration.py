@@ -6,7 +6,7 @@ only where something looks at operators, and otherwise goes straight to the laun
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -14,6 +14,21 @@ from kernelyard.core.errors import UsageError
 from kernelyard.kernels.prepared import observed
 
 Outputs = torch.Tensor | tuple[torch.Tensor, ...]
+
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
+
+
+def needs_operator(*grads: torch.Tensor | None) -> bool:
+    """Whether a backward with these gradients takes the registered operator: traced, observed, or batched.
+
+    `is_grads_batched` is torch's older vmap, which shows in the gradients alone. 0.5 us of a backward.
+    """
+    if torch.compiler.is_compiling() or observed(*grads):
+        return True
+    for grad in grads:  # noqa: SIM110 - a generator's frame costs a microsecond
+        if grad is not None and _is_batched(grad):
+            return True
+    return False
 
 
 def differentiable_once(name: str, backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,12 +45,16 @@ def differentiable_once(name: str, backward: Callable[..., Any]) -> Callable[...
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            raise UsageError(f"{name} has no second derivative: use backend='eager', which has one")
+            _refuse(name)
 
     def run(*arguments: Any) -> Any:
         return Gradient.apply(*arguments) if torch.is_grad_enabled() else backward(*arguments)
 
     return run
+
+
+def _refuse(name: str) -> NoReturn:
+    raise UsageError(f"{name} has no second derivative: use backend='eager', which has one")
 
 
 def register(
@@ -91,6 +110,7 @@ def register(
     forward_op.register_autograd(
         lambda ctx, *grads: differentiate(backward_op, ctx, grads), setup_context=setup_context
     )
+    backward_op.register_autograd(lambda ctx, *grads: _refuse(name))
 
     class Direct(torch.autograd.Function):
         @staticmethod
@@ -104,7 +124,7 @@ def register(
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-            return differentiate(run_backward, ctx, grads)
+            return differentiate(backward_op if needs_operator(*grads) else run_backward, ctx, grads)
 
     run_backward = differentiable_once(name, backward)
     Direct.__name__ = Direct.__qualname__ = name

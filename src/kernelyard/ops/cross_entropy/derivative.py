@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelyard.kernels.registration import differentiable_once, observed, register
+from kernelyard.kernels.registration import differentiable_once, needs_operator, observed, register
 
 # Whether the backward pass that runs keeps its graph, so that another one may follow. Private to torch, there in
 # 2.9 to 2.13; without it every pass is taken to be one of several.
@@ -135,6 +135,8 @@ def _one_pass(backend: str, forward: Callable[..., Any], backward: Callable[...,
 
         @staticmethod
         def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+            if needs_operator(grad):
+                return (run_operator(grad, *ctx.saved_tensors, *ctx.options), None, None, None, None, None)
             # What is handed out is the caller's to change, so only the last pass hands out what the forward made.
             made = None
             if not _keeps_graph():
@@ -142,5 +144,6 @@ def _one_pass(backend: str, forward: Callable[..., Any], backward: Callable[...,
             return (run_backward(grad, *ctx.saved_tensors, *ctx.options, made), None, None, None, None, None)
 
     run_backward = differentiable_once(f"cross_entropy_{backend}", backward)
+    run_operator = getattr(torch.ops.kernelyard, f"cross_entropy_{backend}_backward")
     OnePass.__name__ = OnePass.__qualname__ = f"cross_entropy_{backend}"
     return OnePass.apply

@@ -2,13 +2,13 @@
 
 import torch
 
-from kernelyard.kernels.scripted import scripted
+from kernelyard.kernels.scripted import script_refusal, scripted
 from kernelyard.kernels.support import dtype_refusal
 
 
 def refusal(a: torch.Tensor, B: torch.Tensor) -> str | None:
     """Why this backend does not take the inputs, or None."""
-    return dtype_refusal(a, B)
+    return dtype_refusal(a, B) or script_refusal()
 
 
 @scripted

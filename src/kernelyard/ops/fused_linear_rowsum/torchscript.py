@@ -4,13 +4,13 @@ from typing import Optional
 
 import torch
 
-from kernelyard.kernels.scripted import scripted
+from kernelyard.kernels.scripted import script_refusal, scripted
 from kernelyard.kernels.support import dtype_refusal
 
 
 def refusal(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> str | None:
     """Why this backend does not take the inputs, or None."""
-    return dtype_refusal(x, weight, bias)
+    return dtype_refusal(x, weight, bias) or script_refusal()
 
 
 @scripted

@@ -2,7 +2,7 @@
 
 import torch
 
-from kernelyard.kernels.scripted import scripted
+from kernelyard.kernels.scripted import script_refusal, scripted
 from kernelyard.kernels.support import dtype_refusal
 
 
@@ -10,7 +10,7 @@ def refusal(
     x: torch.Tensor, weight: torch.Tensor | None, eps: float, offset: float, casting: str, count: int, dim: int
 ) -> str | None:
     """Why this backend does not take the input, or None."""
-    return dtype_refusal(x, weight)
+    return dtype_refusal(x, weight) or script_refusal()
 
 
 @scripted

@@ -4,13 +4,13 @@ from typing import Tuple  # noqa: UP035
 
 import torch
 
-from kernelyard.kernels.scripted import scripted
+from kernelyard.kernels.scripted import script_refusal, scripted
 from kernelyard.ops.rope.layout import refusal_of_dtypes
 
 
 def refusal(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> str | None:
     """Why this backend does not take the input, or None."""
-    return refusal_of_dtypes(q, k, cos, sin)
+    return refusal_of_dtypes(q, k, cos, sin) or script_refusal()
 
 
 def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:

@@ -2,13 +2,13 @@
 
 import torch
 
-from kernelyard.kernels.scripted import scripted
+from kernelyard.kernels.scripted import script_refusal, scripted
 from kernelyard.kernels.support import dtype_refusal
 
 
 def refusal(x: torch.Tensor, dim: int) -> str | None:
     """Why this backend does not take the input, or None."""
-    return dtype_refusal(x)
+    return dtype_refusal(x) or script_refusal()
 
 
 @scripted

@@ -5,12 +5,12 @@ from typing import Optional
 import torch
 
 from kernelyard.kernels.glu.support import refusal_of_dtypes
-from kernelyard.kernels.scripted import scripted
+from kernelyard.kernels.scripted import script_refusal, scripted
 
 
 def refusal(gate: torch.Tensor, up: torch.Tensor | None) -> str | None:
     """Why this backend does not take the input, or None."""
-    return refusal_of_dtypes(gate, up)
+    return refusal_of_dtypes(gate, up) or script_refusal()
 
 
 @scripted
