@@ -97,5 +97,5 @@ def check(
         raise KeyboardInterrupt
     if any(record.status == "invalid_problem" for record in records):
         raise typer.Exit(1)
-    if all(record.status == "skipped" for record in records):
+    if all(record.status in ("skipped", "not_loaded") for record in records):
         raise typer.Exit(2)

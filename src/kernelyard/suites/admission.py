@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -16,7 +17,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.workload import DTYPES
 from kernelyard.judge.admission import Admission, admit
 from kernelyard.judge.size import free_memory
-from kernelyard.suites.kernelbench import EXPECTED, load_problem, read_source
+from kernelyard.suites.kernelbench import load_problem
 
 # A process starts torch and a device before its first problem; what takes longer than this beyond its time hangs.
 GRACE_SECONDS = 60.0
@@ -58,23 +59,30 @@ def _pooled(
     paths: Sequence[Path], devices: Sequence[torch.device], dtype: str, seconds: float, jobs: int
 ) -> Iterator[tuple[Path, Admission]]:
     waiting: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[Path, Admission]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Path, Admission] | BaseException] = queue.SimpleQueue()
     share = min(jobs, len(paths))
     seats = [device for _ in range(share) for device in devices][: len(paths)]
     for path in [*paths, *[None] * len(seats)]:
         waiting.put(path)
 
     def keep_busy(device: torch.device) -> None:
-        helper = _Helper(device, dtype, seconds, share)
-        while (path := waiting.get()) is not None:
-            done.put((path, helper.admit(path)))
-        helper.close()
+        try:
+            helper = _Helper(device, dtype, seconds, share)
+            while (path := waiting.get()) is not None:
+                done.put((path, helper.admit(path)))
+            helper.close()
+        except BaseException as error:
+            # Whatever it is: who waits for this thread's records would wait for ever.
+            done.put(error)
 
     threads = [threading.Thread(target=keep_busy, args=(device,), daemon=True) for device in seats]
     for thread in threads:
         thread.start()
     for _ in paths:
-        yield done.get()
+        found = done.get()
+        if isinstance(found, BaseException):
+            raise found
+        yield found
     for thread in threads:
         thread.join()
 
@@ -105,7 +113,7 @@ class _Helper:
             reason = f"its process ended by itself, exit code {self.process.exitcode}"
         self.close()
         self._start()
-        return _skipped(path, self.dtype, self.device, reason)
+        return _unjudged("skipped", path, self.dtype, self.device, reason)
 
     def close(self) -> None:
         self.pipe.close()
@@ -131,20 +139,17 @@ def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int
         try:
             record = admit(load_problem(path), device=where, dtype=DTYPES[dtype], memory_bytes=memory, seconds=seconds)
         except UsageError as error:
-            record = _skipped(path, dtype, where, str(error)).model_copy(update={"status": "invalid_problem"})
+            record = _unjudged("not_loaded", path, dtype, where, str(error))
         pipe.send(record.model_dump_json())
         gc.collect()
         if where.type == "cuda":
             torch.cuda.empty_cache()
 
 
-def _skipped(path: Path, dtype: str, device: torch.device, reason: str) -> Admission:
-    source = read_source(path, "problem", EXPECTED)
+def _unjudged(
+    status: Literal["skipped", "not_loaded"], path: Path, dtype: str, device: torch.device, reason: str
+) -> Admission:
+    """Without a hash: the file may be what cannot be read."""
     return Admission(
-        problem=path.name,
-        problem_sha256=source.sha256,
-        dtype=dtype,
-        device=str(device),
-        status="skipped",
-        reason=reason,
+        problem=path.name, problem_sha256="", dtype=dtype, device=str(device), status=status, reason=reason
     )
