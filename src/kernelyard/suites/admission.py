@@ -4,7 +4,6 @@ import gc
 import multiprocessing
 import queue
 import re
-import signal
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -14,6 +13,7 @@ from typing import Literal
 import torch
 
 from kernelyard.core.errors import UsageError
+from kernelyard.core.interrupts import deaf_children
 from kernelyard.core.workload import DTYPES
 from kernelyard.judge.admission import Admission, admit
 from kernelyard.judge.size import free_memory
@@ -99,7 +99,8 @@ class _Helper:
         self.pipe, theirs = context.Pipe()
         given = (theirs, str(self.device), self.dtype, self.seconds, self.share)
         self.process = context.Process(target=_serve, args=given, daemon=True)
-        self.process.start()
+        with deaf_children():
+            self.process.start()
         theirs.close()
 
     def admit(self, path: Path) -> Admission:
@@ -122,8 +123,6 @@ class _Helper:
 
 
 def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int) -> None:
-    # Ctrl-C is for the process that owns this one, and ends it by hanging up.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     where = torch.device(device)
     if where.type == "cuda":
         where = torch.device("cuda", where.index or 0)
@@ -140,7 +139,10 @@ def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int
             record = admit(load_problem(path), device=where, dtype=DTYPES[dtype], memory_bytes=memory, seconds=seconds)
         except UsageError as error:
             record = _unjudged("not_loaded", path, dtype, where, str(error))
-        pipe.send(record.model_dump_json())
+        try:
+            pipe.send(record.model_dump_json())
+        except OSError:
+            return
         gc.collect()
         if where.type == "cuda":
             torch.cuda.empty_cache()
