@@ -1,5 +1,6 @@
 """What a stranger types wrong: one line that names what was expected, exit code 2, no traceback, nothing written."""
 
+import os
 import re
 import subprocess
 import sys
@@ -63,6 +64,9 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
         (["eval", SOLUTION, SOLUTION], "no Model and no get_inputs and no get_init_inputs"),
         (["eval", PROBLEM, PROBLEM], "problem.py: no ModelNew; expected a class ModelNew"),
         (["eval", PROBLEM, str(ROOT)], "cannot be read"),
+        (["eval", PROBLEM, "/dev/zero"], "not a regular file"),
+        (["eval", PROBLEM, "{pipe}"], "not a regular file"),
+        (["eval", "{pipe}", SOLUTION], "not a regular file"),
         (["eval", PROBLEM, SOLUTION, "--dtype", "fp8"], "unknown dtype 'fp8'"),
         (["eval", PROBLEM, SOLUTION, "--device", "tpu"], "--device 'tpu'"),
         (["eval", PROBLEM, SOLUTION, "--sandbox", "docker"], "'--sandbox'"),
@@ -119,7 +123,12 @@ def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tmp_path: 
         (folder / f"{name}.py").write_text(text)
     empty = tmp_path / "cwd"
     empty.mkdir()
-    given = {**{name: str(folder / f"{name}.py") for name in files}, "folder": str(folder)}
+    given = {
+        **{name: str(folder / f"{name}.py") for name in files},
+        "folder": str(folder),
+        "pipe": str(folder / "pipe"),
+    }
+    os.mkfifo(given["pipe"])
     words = [word.format(**given) for word in arguments]
     done = kernelyard(*words, cwd=empty)
     assert done.returncode == 2
