@@ -12,7 +12,7 @@ from kernelyard.campaign.baselines import Baseline, BaselineFolder, Variant
 from kernelyard.campaign.measuring import Request, measure_all
 from kernelyard.core.amounts import seconds_option
 from kernelyard.core.environment import Environment, describe, resolve_device
-from kernelyard.core.errors import unknown
+from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.workload import SHORT_NAMES, parse_dtype
 from kernelyard.report.table import format_ms, format_ratio
 from kernelyard.suites.selection import Selection, with_selection
@@ -39,6 +39,8 @@ def baseline(
     """
     where, name = resolve_device(device), parse_dtype(dtype)
     wanted = _variants(variants)
+    if hardware is not None and ("/" in hardware or hardware in ("", ".", "..")):
+        raise UsageError(f"--hardware {hardware!r}: expected the name of one folder, which is made in {out}")
     suite = selection.load(name, where.type)
     environment = describe(where)
     folder = BaselineFolder.read(out / (hardware or _folder_name(environment, name, train)))
