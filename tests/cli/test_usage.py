@@ -107,6 +107,9 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
         (["problems", "list"], "--suite kernelbench needs --source local PATH"),
         (["problems", "list", "--source", "local"], "--source local needs the path of a checkout"),
         (["problems", "list", "--suite", "library", "--gpu", "H1000"], "did you mean 'H100'?"),
+        (["problems", "list", "--suite", "library", "--gpu", "H100", "--device", "cpu"], "expected one of them"),
+        (["problems", "list", "--suite", LEDGER], "bench.csv: no .py; expected kernelbench, library, a folder of"),
+        (["problems", "list", "--suite", "{pipe}.py"], "not a regular file"),
         (["check", "softmax", "--shape", "3x4", "--device", "cpu", "--backend", "cuda"], "needs an NVIDIA GPU"),
         (["bench", "softmax", "--csv", "{folder}"], "a folder; expected the CSV that rows are added to"),
         (["bench", "softmax", "--csv", "{raises}/bench.csv"], "Not a directory"),
@@ -132,6 +135,7 @@ def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tmp_path: 
         "pipe": str(folder / "pipe"),
     }
     os.mkfifo(given["pipe"])
+    (folder / "pipe.py").symlink_to("pipe")
     words = [word.format(**given) for word in arguments]
     done = kernelyard(*words, cwd=empty)
     assert done.returncode == 2

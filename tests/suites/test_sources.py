@@ -150,6 +150,11 @@ def test_an_operator_that_is_not_there() -> None:
         operator_source("sofmax", "float32", "cpu")
 
 
+def test_a_problem_file_is_a_suite_of_one(tmp_path: Path) -> None:
+    (tmp_path / "7_a.py").write_text(LINEAR.format(width=8))
+    assert keys(loaded(suite=str(tmp_path / "7_a.py"))) == [(0, 7)]
+
+
 def test_a_source_is_the_same_text_whatever_its_line_ends(tmp_path: Path) -> None:
     (unix := tmp_path / "unix.py").write_bytes(b"x = 1\ny = 2\n")
     (other := tmp_path / "other.py").write_bytes(b"x = 1\r\ny = 2\r\n")
