@@ -169,7 +169,7 @@ def test_a_failure_of_ours_ends_the_whole_and_is_said(monkeypatch: pytest.Monkey
     def broken(*_: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("kernelyard.suites.admission._Helper", broken)
+    monkeypatch.setattr("kernelyard.suites.admission._Helper.admit", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         list(admit_all([Path("a.py")], devices=[CPU], dtype="float32", seconds=60, jobs=1))
 

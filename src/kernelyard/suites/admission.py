@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Literal
 
@@ -65,61 +66,86 @@ def _pooled(
     for path in [*paths, *[None] * len(seats)]:
         waiting.put(path)
 
-    def keep_busy(device: torch.device) -> None:
+    helpers = [_Helper(device, dtype, seconds, share) for device in seats]
+
+    def keep_busy(helper: _Helper) -> None:
         try:
-            helper = _Helper(device, dtype, seconds, share)
             while (path := waiting.get()) is not None:
                 done.put((path, helper.admit(path)))
-            helper.close()
         except BaseException as error:
             # Whatever it is: who waits for this thread's records would wait for ever.
             done.put(error)
 
-    threads = [threading.Thread(target=keep_busy, args=(device,), daemon=True) for device in seats]
+    threads = [threading.Thread(target=keep_busy, args=(helper,), daemon=True) for helper in helpers]
     for thread in threads:
         thread.start()
-    for _ in paths:
-        found = done.get()
-        if isinstance(found, BaseException):
-            raise found
-        yield found
+    try:
+        for _ in paths:
+            found = done.get()
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+    finally:
+        for helper in helpers:
+            helper.close()
     for thread in threads:
         thread.join()
 
 
+class _Closed(Exception):
+    """Nobody waits for records any more."""
+
+
 class _Helper:
-    """A process that admits one file after another; a new one where it dies or hangs."""
+    """A process that admits one file after another; a new one where it dies or hangs, but none after `close`."""
 
     def __init__(self, device: torch.device, dtype: str, seconds: float, share: int) -> None:
         self.device, self.dtype, self.seconds, self.share = device, dtype, seconds, share
-        self._start()
+        self._running: tuple[SpawnProcess, Connection] | None = None
+        self._closed = False
+        self._lock = threading.Lock()
 
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        given = (theirs, str(self.device), self.dtype, self.seconds, self.share)
-        self.process = context.Process(target=_serve, args=given, daemon=True)
-        with deaf_children():
-            self.process.start()
-        theirs.close()
+    def _start(self) -> tuple[SpawnProcess, Connection]:
+        with self._lock:
+            if self._closed:
+                raise _Closed
+            if self._running is None:
+                context = multiprocessing.get_context("spawn")
+                pipe, theirs = context.Pipe()
+                given = (theirs, str(self.device), self.dtype, self.seconds, self.share)
+                process = context.Process(target=_serve, args=given, daemon=True)
+                with deaf_children():
+                    process.start()
+                theirs.close()
+                self._running = process, pipe
+            return self._running
 
     def admit(self, path: Path) -> Admission:
+        process, pipe = self._start()
         try:
-            self.pipe.send(str(path))
-            if self.pipe.poll(self.seconds + GRACE_SECONDS):
-                return Admission.model_validate_json(self.pipe.recv())
+            pipe.send(str(path))
+            if pipe.poll(self.seconds + GRACE_SECONDS):
+                return Admission.model_validate_json(pipe.recv())
             reason = f"no end after {self.seconds + GRACE_SECONDS:g} s"
         except (EOFError, OSError):
-            self.process.join(5)
-            reason = f"its process ended by itself, exit code {self.process.exitcode}"
-        self.close()
-        self._start()
+            process.join(5)
+            reason = f"its process ended by itself, exit code {process.exitcode}"
+        self._end()
         return _unjudged("skipped", path, self.dtype, self.device, reason)
 
     def close(self) -> None:
-        self.pipe.close()
-        self.process.kill()
-        self.process.join()
+        """From any thread: else the one that waits for the process would start another while the program ends."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            if self._running is not None:
+                process, pipe = self._running
+                self._running = None
+                process.kill()
+                process.join()
+                pipe.close()
 
 
 def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int) -> None:
