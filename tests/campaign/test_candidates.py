@@ -1,5 +1,6 @@
 """What a run's folder holds: one file that is none stops no other."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ def test_a_file_that_cannot_be_read_is_said_and_the_others_are_found(tmp_path: P
     (tmp_path / "level_1_problem_1_sample_0_kernel.py").write_text("a solution")
     (tmp_path / "level_1_problem_1_sample_1_kernel.py").symlink_to("nowhere")
     (tmp_path / "level_1_problem_2_sample_0_kernel.py").mkdir()
+    os.mkfifo(tmp_path / "level_1_problem_2_sample_1_kernel.py")
+    (tmp_path / "level_1_problem_2_sample_2_kernel.py").symlink_to("/dev/zero")
     found = find(tmp_path, suite_of(1, 2))
     assert [candidate.key for candidate in found.candidates] == [Key(1, 1, 0)]
-    assert len(found.unreadable) == 2 and all("cannot be read" in why for why in found.unreadable)
+    assert len(found.unreadable) == 4 and all("cannot be read" in why for why in found.unreadable)
 
 
 def test_a_folder_of_nothing_that_can_be_read_is_said(tmp_path: Path) -> None:

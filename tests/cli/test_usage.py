@@ -1,5 +1,6 @@
 """What a stranger types wrong: one line that names what was expected, exit code 2, no traceback, nothing written."""
 
+import os
 import re
 import subprocess
 import sys
@@ -63,10 +64,30 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
         (["eval", SOLUTION, SOLUTION], "no Model and no get_inputs and no get_init_inputs"),
         (["eval", PROBLEM, PROBLEM], "problem.py: no ModelNew; expected a class ModelNew"),
         (["eval", PROBLEM, str(ROOT)], "cannot be read"),
+        (["eval", PROBLEM, "/dev/zero"], "not a regular file"),
+        (["eval", PROBLEM, "{pipe}"], "not a regular file"),
+        (["eval", "{pipe}", SOLUTION], "not a regular file"),
         (["eval", PROBLEM, SOLUTION, "--dtype", "fp8"], "unknown dtype 'fp8'"),
         (["eval", PROBLEM, SOLUTION, "--device", "tpu"], "--device 'tpu'"),
         (["eval", PROBLEM, SOLUTION, "--sandbox", "docker"], "'--sandbox'"),
         (["eval", PROBLEM, SOLUTION, "--device", "cpu", "--sanitize"], "--sanitize looks at NVIDIA GPUs"),
+        (["eval", PROBLEM, SOLUTION, "--timeout", "inf"], "'--timeout': 'inf': expected 0.1 to 86400 seconds"),
+        (["eval", PROBLEM, SOLUTION, "--timeout", "1e12"], "expected 0.1 to 86400 seconds"),
+        (["eval", PROBLEM, SOLUTION, "--budget", "nan"], "expected 0 to 86400 seconds"),
+        (["eval", PROBLEM, SOLUTION, "--memory", "inf"], "'--memory': 'inf': expected 0.1 to 65536 GiB"),
+        (["eval", PROBLEM, SOLUTION, "--memory", "nan"], "expected 0.1 to 65536 GiB"),
+        (["run", "{folder}", "--memory", "1e9"], "expected 0.1 to 65536 GiB"),
+        (["run", "{folder}", "--budget", "inf"], "expected 0 to 86400 seconds"),
+        (["run", "{folder}", "--timeout", "1e12"], "--timeout '1e12': expected 0.1 to 86400 seconds, or for compile"),
+        (["run", "{folder}", "--timeout", "check=nan"], "expected 0.1 to 86400 seconds, or for compile"),
+        (["baseline", "--suite", "library", "--timeout", "inf"], "expected 1 to 86400 seconds"),
+        (["baseline", "--suite", "library", "--timeout", "1e12"], "expected 1 to 86400 seconds"),
+        (["baseline", "--suite", "library", "--hardware", "../evil"], "--hardware '../evil': expected the name of one"),
+        (["baseline", "--suite", "library", "--hardware", ".."], "expected the name of one folder"),
+        (["baseline", "--suite", "library", "--hardware", "/tmp/evil"], "expected the name of one folder"),
+        (["problem", "check", PROBLEM, PROBLEM, "--seconds", "inf"], "expected 1 to 86400 seconds"),
+        (["problem", "check", PROBLEM, "--seconds", "many"], "'many': expected 1 to 86400 seconds"),
+        (["bench", "softmax", "--seconds", "inf"], "expected 0 to 86400 seconds"),
         (["check", "sofmax"], "unknown operator 'sofmax': did you mean 'softmax'?"),
         (["check", "softmax", "--backend", "tritn"], "did you mean 'triton'?"),
         (["check", "softmax", "--shape", "8xx"], "shape '8xx': expected extents joined by x"),
@@ -86,6 +107,9 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
         (["problems", "list"], "--suite kernelbench needs --source local PATH"),
         (["problems", "list", "--source", "local"], "--source local needs the path of a checkout"),
         (["problems", "list", "--suite", "library", "--gpu", "H1000"], "did you mean 'H100'?"),
+        (["problems", "list", "--suite", "library", "--gpu", "H100", "--device", "cpu"], "expected one of them"),
+        (["problems", "list", "--suite", LEDGER], "bench.csv: no .py; expected kernelbench, library, a folder of"),
+        (["problems", "list", "--suite", "{pipe}.py"], "not a regular file"),
         (["check", "softmax", "--shape", "3x4", "--device", "cpu", "--backend", "cuda"], "needs an NVIDIA GPU"),
         (["bench", "softmax", "--csv", "{folder}"], "a folder; expected the CSV that rows are added to"),
         (["bench", "softmax", "--csv", "{raises}/bench.csv"], "Not a directory"),
@@ -105,7 +129,13 @@ def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tmp_path: 
         (folder / f"{name}.py").write_text(text)
     empty = tmp_path / "cwd"
     empty.mkdir()
-    given = {**{name: str(folder / f"{name}.py") for name in files}, "folder": str(folder)}
+    given = {
+        **{name: str(folder / f"{name}.py") for name in files},
+        "folder": str(folder),
+        "pipe": str(folder / "pipe"),
+    }
+    os.mkfifo(given["pipe"])
+    (folder / "pipe.py").symlink_to("pipe")
     words = [word.format(**given) for word in arguments]
     done = kernelyard(*words, cwd=empty)
     assert done.returncode == 2

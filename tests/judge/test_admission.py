@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+import typer
 from torch import Tensor, nn
 
 from kernelyard.cli import problem as cli
@@ -16,7 +17,9 @@ from kernelyard.core.environment import describe
 from kernelyard.core.problem import Problem
 from kernelyard.judge.admission import Admission, admit
 from kernelyard.report.admission import admission_table
+from kernelyard.suites import degenerate
 from kernelyard.suites.admission import admit_all, problem_files
+from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
 
 sys.path.insert(0, str(Path(__file__).parent))
 from honest import CASES, problem, rows
@@ -134,11 +137,62 @@ def test_folders_are_read_in_order_and_judged_in_processes(tmp_path: Path) -> No
     files = problem_files([tmp_path])
     assert [path.stem for path in files] == ["2_dies", "3_bad", "10_softmax"]
     found = dict(admit_all(files, devices=[CPU, CPU], dtype="float32", seconds=60, jobs=1))
-    assert [found[path].status for path in files] == ["skipped", "invalid_problem", "valid"]
+    assert [found[path].status for path in files] == ["skipped", "not_loaded", "valid"]
     assert "exit code 7" in found[files[0]].reason
     table = admission_table({"made up": [found[path] for path in files]}, describe(CPU))
-    assert "| made up | 3 | 1 | 1 | 1 | 8 of 8, 100.0 % |" in table
+    assert "| made up | 2 | 1 | 0 | 1 | 8 of 8, 100.0 % |" in table
+    assert "| 3_bad | not_loaded | - | " in table
     assert "| 10_softmax | valid | 8 of 8 |  |" in table
+
+
+def test_a_file_that_cannot_be_read_is_one_record_and_no_hang(tmp_path: Path) -> None:
+    """Its record was made by reading it once more, which ended first the process and then the thread behind it."""
+    binary, absent, large = (tmp_path / f"{name}.py" for name in ("binary", "absent", "large"))
+    binary.write_bytes(b"\xff\xfe\x00")
+    large.write_text("#" * (MAX_SOURCE_BYTES + 1))
+    code = (
+        "import torch; from pathlib import Path; from kernelyard.suites.admission import admit_all;"
+        f"paths = [Path(name) for name in {[str(binary), str(absent), str(large)]!r}];"
+        "cpu = torch.device('cpu');"
+        "[print(path.stem, record.status, record.reason) for path, record in"
+        " admit_all(paths, devices=[cpu], dtype='float32', seconds=60, jobs=1)]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert set(said) == {"binary", "absent", "large"}
+    for name, reason in {"binary": "cannot be read", "absent": "no such file", "large": "over 4 MiB"}.items():
+        assert said[name].startswith("not_loaded ") and reason in said[name]
+
+
+def test_a_failure_of_ours_ends_the_whole_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr("kernelyard.suites.admission._Helper.admit", broken)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        list(admit_all([Path("a.py")], devices=[CPU], dtype="float32", seconds=60, jobs=1))
+
+
+def test_what_is_no_problem_is_said_and_not_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "marks.json"
+    table.write_text("{}")
+    monkeypatch.setattr(degenerate, "TABLE", table)
+    folder = tmp_path / "problems"
+    folder.mkdir()
+    (folder / "1_none.py").write_text((ROOT / "examples/judge/cached.py").read_text())
+    (folder / "2_sound.py").write_text((ROOT / "examples/judge/problem.py").read_text())
+    cli.check([folder], mark=True, device="cpu")
+    said = capsys.readouterr().out
+    assert "1_none.py: not_loaded: " in said and "no Model and no get_inputs" in said
+    assert "2_sound.py: valid" in said
+    assert table.read_text() == "{}\n"
+    (folder / "2_sound.py").write_text("x = 1\n")
+    with pytest.raises(typer.Exit) as end:
+        cli.check([folder], mark=True, device="cpu")
+    assert end.value.exit_code == 2, "nothing could be looked at"
 
 
 def check(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

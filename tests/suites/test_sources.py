@@ -13,6 +13,8 @@ from kernelyard import ops
 from kernelyard.cli.main import joined_source
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
+from kernelyard.core.regular_file import read_at_most
+from kernelyard.suites.kernelbench import EXPECTED, read_source
 from kernelyard.suites.selection import Selection, numbers, with_selection
 from kernelyard.suites.sources import spans
 from kernelyard.suites.suite import Suite
@@ -146,3 +148,22 @@ def test_an_operator_that_is_not_there() -> None:
     assert isinstance(operator_source("softmax", "float32", "cpu"), Source)
     with pytest.raises(UsageError, match="unknown operator"):
         operator_source("sofmax", "float32", "cpu")
+
+
+def test_a_problem_file_is_a_suite_of_one(tmp_path: Path) -> None:
+    (tmp_path / "7_a.py").write_text(LINEAR.format(width=8))
+    assert keys(loaded(suite=str(tmp_path / "7_a.py"))) == [(0, 7)]
+
+
+def test_a_source_is_the_same_text_whatever_its_line_ends(tmp_path: Path) -> None:
+    (unix := tmp_path / "unix.py").write_bytes(b"x = 1\ny = 2\n")
+    (other := tmp_path / "other.py").write_bytes(b"x = 1\r\ny = 2\r\n")
+    assert read_source(unix, "problem", EXPECTED).sha256 == read_source(other, "problem", EXPECTED).sha256
+
+
+def test_no_more_is_read_of_a_file_than_was_asked_for(tmp_path: Path) -> None:
+    with (endless := tmp_path / "endless.py").open("wb") as file:
+        file.truncate(1 << 40)
+    assert read_at_most(endless, 10) == bytes(10)
+    with pytest.raises(UsageError, match="over 4 MiB"):
+        read_source(endless, "problem", EXPECTED)

@@ -13,6 +13,7 @@ from pathlib import Path
 from kernelyard.campaign.records import Candidate, Key
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
+from kernelyard.core.regular_file import read_at_most
 from kernelyard.sandbox.frames import MAX_FRAME
 from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
 from kernelyard.suites.suite import Suite
@@ -71,9 +72,8 @@ def levels_of(folder: Path) -> set[int]:
 def read(path: Path) -> Source:
     """Whatever the file holds, as text. Raises UsageError where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            # What is beyond cannot be judged; cut, it stays what `too_large` refuses.
-            return Source(path, file.read(MAX_SOURCE_BYTES + 1).decode("utf-8", "replace"))
+        # What is beyond cannot be judged; cut, it stays what `too_large` refuses.
+        return Source(path, read_at_most(path, MAX_SOURCE_BYTES + 1).decode("utf-8", "replace"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error}); expected a solution") from None
 

@@ -19,6 +19,7 @@ from kernelyard.campaign.baselines import Baseline, Variant
 from kernelyard.core.environment import Environment, describe
 from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.folders import state_folder
+from kernelyard.core.interrupts import deaf_children
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Record, Timing
 from kernelyard.core.workload import DTYPES
@@ -101,7 +102,8 @@ class _Process:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self.process.start()
+        with deaf_children():
+            self.process.start()
         theirs.close()
 
     def measure(self, load: Callable[[], Problem], request: Request, timeout: float) -> Measured:

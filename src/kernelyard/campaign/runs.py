@@ -26,6 +26,7 @@ from kernelyard.campaign.outcomes import (
 from kernelyard.campaign.records import Foreign, Judged, Key
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
+from kernelyard.core.regular_file import read_at_most
 from kernelyard.core.verdict import Verdict
 from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
 from kernelyard.suites.suite import Entry, Suite
@@ -266,7 +267,7 @@ def sources_of(run: Run, answers: Sequence[Answers]) -> dict[Key, str]:
             own = run.folder / each.name.removesuffix(".py") / f"{key.sample}.py"
             for path in (run.folder / f"{key}_kernel.py", own):
                 if path.is_file():
-                    text = path.read_bytes()[:MAX_SOURCE_BYTES].decode("utf-8", "replace")
+                    text = read_at_most(path, MAX_SOURCE_BYTES).decode("utf-8", "replace")
                     if key not in hashes or Source(path, text).sha256 == hashes[key]:
                         found[key] = text
     return found

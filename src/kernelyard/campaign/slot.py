@@ -9,13 +9,13 @@ candidate's - is made anew for each candidate.
 import functools
 import multiprocessing
 import os
-import signal
 import threading
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.core.environment import Environment
+from kernelyard.core.interrupts import deaf_children
 from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Phase, SandboxRecord, Status, Verdict
@@ -149,7 +149,8 @@ class Slot:
                 return None
             pipe, theirs = context.Pipe()
             self._process = context.Process(target=_serve, args=(theirs, self.device, self.terms), name="slot")
-            self._process.start()
+            with deaf_children():
+                self._process.start()
             theirs.close()
             self._pipe = pipe
         return pipe
@@ -157,7 +158,6 @@ class Slot:
 
 def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
     """The process: answers until the other end is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who gives out the work
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     import torch
 

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from kernelyard.campaign.baselines import Baseline, BaselineFolder, Variant
 from kernelyard.campaign.measuring import Request, measure_all
+from kernelyard.core.amounts import seconds_option
 from kernelyard.core.environment import Environment, describe, resolve_device
-from kernelyard.core.errors import unknown
+from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.workload import SHORT_NAMES, parse_dtype
 from kernelyard.report.table import format_ms, format_ratio
 from kernelyard.suites.selection import Selection, with_selection
@@ -28,7 +29,7 @@ def baseline(
     out: Annotated[Path, typer.Option(help="The folder of all hardware's folders.")] = Path("results/timing"),
     hardware: Annotated[str | None, typer.Option(help="Its folder; by default device and dtype.")] = None,
     train: Annotated[bool, typer.Option("--train", help="In training mode, as KernelBench does it.")] = False,
-    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for a problem, compilations included.")] = 900.0,
+    timeout: Annotated[float, seconds_option(1.0, "Seconds for a problem, compilations included.")] = 900.0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
     """Measure what is not measured yet, a process a problem; a killed run goes on where it stopped.
@@ -38,6 +39,8 @@ def baseline(
     """
     where, name = resolve_device(device), parse_dtype(dtype)
     wanted = _variants(variants)
+    if hardware is not None and ("/" in hardware or hardware in ("", ".", "..")):
+        raise UsageError(f"--hardware {hardware!r}: expected the name of one folder, which is made in {out}")
     suite = selection.load(name, where.type)
     environment = describe(where)
     folder = BaselineFolder.read(out / (hardware or _folder_name(environment, name, train)))

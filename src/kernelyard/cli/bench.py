@@ -16,6 +16,7 @@ from kernelyard import ops
 from kernelyard.bench.measure import Run
 from kernelyard.bench.plan import METRICS, Request, points
 from kernelyard.bench.prove import Proofs
+from kernelyard.core.amounts import seconds_option
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError, first_line, unknown
 from kernelyard.core.folders import state_folder
@@ -52,7 +53,7 @@ def bench(
     ] = None,
     csv: Annotated[Path, typer.Option(help="The CSV that rows are added to.")] = ledger.DEFAULT_CSV,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace older rows of the same keys.")] = False,
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long to sample each call at each size.")] = 0.1,
+    seconds: Annotated[float, seconds_option(0.0, "How long to sample each call at each size.")] = 0.1,
     plot: Annotated[bool, typer.Option("--plot", help="Draw each operator's picture afterwards.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; found by itself without.")] = None,
 ) -> None:

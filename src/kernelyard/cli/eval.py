@@ -11,11 +11,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from kernelyard.core.amounts import gib_option, seconds_option
 from kernelyard.core.errors import UsageError
 from kernelyard.core.policy import Policy
 from kernelyard.sandbox import devices
 from kernelyard.sandbox.launch import SandboxKind, choose
-from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.limits import GIB, Limits
 from kernelyard.sandbox.pool import Pool, Post
 
 PHASES = ("compile", "load", "check", "time")
@@ -27,15 +28,15 @@ def eval(
     dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
     train: Annotated[bool, typer.Option("--train", help="In training mode; dropout alone cannot be judged.")] = False,
     json: Annotated[bool, typer.Option("--json", help="The record as one line of JSON, the last of stdout.")] = False,
-    timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for each of the four phases below.")] = None,
-    compile_timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds to build, without a device.")] = None,
-    load_timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds to import and construct.")] = None,
-    check_timeout: Annotated[float | None, typer.Option(min=0.1, help="A checked request; all, 5 times that.")] = None,
-    time_timeout: Annotated[float | None, typer.Option(min=0.1, help="A timed request; all, 5 times that.")] = None,
-    queue_timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds until the device is free.")] = None,
-    memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for the solution's processes.")] = 16.0,
+    timeout: Annotated[float | None, seconds_option(0.1, "Seconds for each of the four phases below.")] = None,
+    compile_timeout: Annotated[float | None, seconds_option(0.1, "Seconds to build, without a device.")] = None,
+    load_timeout: Annotated[float | None, seconds_option(0.1, "Seconds to import and construct.")] = None,
+    check_timeout: Annotated[float | None, seconds_option(0.1, "A checked request; all, 5 times that.")] = None,
+    time_timeout: Annotated[float | None, seconds_option(0.1, "A timed request; all, 5 times that.")] = None,
+    queue_timeout: Annotated[float | None, seconds_option(0.1, "Seconds until the device is free.")] = None,
+    memory: Annotated[float, gib_option(0.1, "GiB of host memory for the solution's processes.")] = 16.0,
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
-    budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 60.0,
+    budget: Annotated[float, seconds_option(0.0, "Seconds of timing while the interval is wide.")] = 60.0,
     policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.TRAINING,
     sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Once more, under compute-sanitizer.")] = False,
@@ -46,7 +47,7 @@ def eval(
     if sandbox is SandboxKind.NONE or (unsafe and sandbox is not None):
         raise UsageError("--sandbox takes bubblewrap or native; expected --unsafe-no-sandbox alone for none")
     sandbox = SandboxKind.NONE if unsafe else sandbox
-    limits = Limits(memory_bytes=int(memory * (1 << 30)))
+    limits = Limits(memory_bytes=int(memory * GIB))
     with _early_workers(sandbox, limits, devices.likely(device)) as early:
         # These import torch, as the workers do meanwhile: 1.2 s that are paid once and not twice.
         from kernelyard.core.environment import resolve_device

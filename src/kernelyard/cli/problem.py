@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from kernelyard import ops
+from kernelyard.core.amounts import seconds_option
 from kernelyard.core.environment import describe, resolve_devices
 from kernelyard.core.errors import UsageError
 from kernelyard.core.workload import DTYPES, parse_dtype
@@ -35,7 +36,7 @@ def check(
     ] = None,
     op: Annotated[list[str] | None, typer.Option(help="An operator of the library; `all` for every one.")] = None,
     dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
-    seconds: Annotated[float, typer.Option(min=1.0, help="For each problem; looked at between questions.")] = 60.0,
+    seconds: Annotated[float, seconds_option(1.0, "For each problem; looked at between questions.")] = 60.0,
     jobs: Annotated[int, typer.Option(min=1, help="Problems at once on a device, which share its memory.")] = 1,
     gpus: Annotated[int, typer.Option(min=1, help="How many devices share the files.")] = 1,
     table: Annotated[Path | None, typer.Option(help="A Markdown file in which to renew the table.")] = None,
@@ -97,5 +98,5 @@ def check(
         raise KeyboardInterrupt
     if any(record.status == "invalid_problem" for record in records):
         raise typer.Exit(1)
-    if all(record.status == "skipped" for record in records):
+    if all(record.status in ("skipped", "not_loaded") for record in records):
         raise typer.Exit(2)

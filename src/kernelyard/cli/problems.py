@@ -84,6 +84,8 @@ def references(
 
 def _ceilings(gpu: str | None, device: str | None, dtype: str) -> tuple[str, str, Ceilings]:
     """Type of the device that the floors are for, what they rest on, and the ceilings."""
+    if gpu is not None and device is not None:
+        raise UsageError("--gpu and --device: expected one of them, for what the floors rest on")
     where = resolve_device(device)
     if gpu is None and (device is not None or where.type != "cpu"):
         return where.type, f"measured on {describe(where).device_name}", measure_ceilings(where, dtype, matrix=True)

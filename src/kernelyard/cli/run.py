@@ -19,6 +19,7 @@ from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.pipeline import Pipeline
 from kernelyard.campaign.records import Candidate, Judged, Settings
 from kernelyard.campaign.slot import Terms
+from kernelyard.core.amounts import MOST_SECONDS, gib_option, parse_seconds, seconds_option
 from kernelyard.core.cores import usable_cores
 from kernelyard.core.environment import describe, resolve_devices
 from kernelyard.core.errors import UsageError
@@ -36,6 +37,8 @@ from kernelyard.suites.suite import Suite
 
 # Of a run's cores, those that a slot's judge and its two workers need to themselves: a starved clock costs rounds.
 CORES_A_SLOT = 2
+# Of a phase.
+LEAST_SECONDS = 0.1
 PHASES = (Phase.COMPILE.value, Phase.LOAD.value, Phase.CHECK.value, Phase.TIME.value)
 DEFAULT_DEADLINES = ",".join(f"{name}={getattr(Deadlines(), name):g}" for name in PHASES)
 TIMEOUT_HELP = f"Of every phase, or of some, as in compile=300,check=60; by default {DEFAULT_DEADLINES}."
@@ -62,9 +65,9 @@ def run(
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="How many devices; by default all. On a CPU, judges.")] = None,
     timeout: Annotated[str | None, typer.Option(metavar="SECONDS", help=TIMEOUT_HELP)] = None,
-    memory: Annotated[float, typer.Option(min=0.1, help="GiB of host memory for a solution's processes.")] = 16.0,
+    memory: Annotated[float, gib_option(0.1, "GiB of host memory for a solution's processes.")] = 16.0,
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
-    budget: Annotated[float, typer.Option(min=0.0, help="Seconds of timing while the interval is wide.")] = 10.0,
+    budget: Annotated[float, seconds_option(0.0, "Seconds of timing while the interval is wide.")] = 10.0,
     sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
     retry: Annotated[list[Retry] | None, typer.Option(help="Judge again what ended so: infra_error, timeout.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Judge also what KernelBench has an outcome of.")] = False,
@@ -175,11 +178,13 @@ def _deadlines(text: str | None) -> Deadlines:
         for part in text.split(","):
             name, equals, seconds = part.rpartition("=")
             names = [name.strip()] if equals else PHASES
-            if not set(names) <= set(PHASES) or not 0 < float(seconds) < float("inf"):
+            if not set(names) <= set(PHASES):
                 raise ValueError
-            given |= dict.fromkeys(names, float(seconds))
+            given |= dict.fromkeys(names, parse_seconds(seconds, LEAST_SECONDS))
     except ValueError:
-        raise UsageError(f"--timeout {text!r}: expected seconds, or {', '.join(PHASES)}, as in check=60") from None
+        amount = f"{LEAST_SECONDS:g} to {MOST_SECONDS:g} seconds"
+        phases = ", ".join(PHASES)
+        raise UsageError(f"--timeout {text!r}: expected {amount}, or for {phases}, as in check=60") from None
     return Deadlines(**given)
 
 

@@ -54,9 +54,11 @@ class Admission(Record):
 
     problem: str
     problem_sha256: str
+    """Empty where there is no problem to hash: its process ended, or its file is none."""
     dtype: str
     device: str
-    status: Literal["valid", "invalid_problem", "skipped"]
+    status: Literal["valid", "invalid_problem", "skipped", "not_loaded"]
+    """`not_loaded`: the file cannot be read, is not in the format or fails to load; it says nothing of a problem."""
     reason: str = ""
     mutants: tuple[MutantRecord, ...] = ()
     questions: tuple[str, ...] = ()

@@ -38,7 +38,7 @@ def _summary(groups: Mapping[str, Sequence[Admission]]) -> str:
         applied = killed + sum(len(record.named("survived")) for record in group)
         cells = " | ".join(str(counts[status]) for status in STATUSES)
         share = f"{killed} of {applied}, {100 * killed / applied:.1f} %" if applied else "-"
-        lines.append(f"| {name} | {len(group)} | {cells} | {share} |")
+        lines.append(f"| {name} | {len(group) - counts['not_loaded']} | {cells} | {share} |")
     return "\n".join(lines)
 
 

@@ -4,19 +4,21 @@ import gc
 import multiprocessing
 import queue
 import re
-import signal
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from kernelyard.core.errors import UsageError
+from kernelyard.core.interrupts import deaf_children
 from kernelyard.core.workload import DTYPES
 from kernelyard.judge.admission import Admission, admit
 from kernelyard.judge.size import free_memory
-from kernelyard.suites.kernelbench import EXPECTED, load_problem, read_source
+from kernelyard.suites.kernelbench import load_problem
 
 # A process starts torch and a device before its first problem; what takes longer than this beyond its time hangs.
 GRACE_SECONDS = 60.0
@@ -58,64 +60,95 @@ def _pooled(
     paths: Sequence[Path], devices: Sequence[torch.device], dtype: str, seconds: float, jobs: int
 ) -> Iterator[tuple[Path, Admission]]:
     waiting: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[Path, Admission]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Path, Admission] | BaseException] = queue.SimpleQueue()
     share = min(jobs, len(paths))
     seats = [device for _ in range(share) for device in devices][: len(paths)]
     for path in [*paths, *[None] * len(seats)]:
         waiting.put(path)
 
-    def keep_busy(device: torch.device) -> None:
-        helper = _Helper(device, dtype, seconds, share)
-        while (path := waiting.get()) is not None:
-            done.put((path, helper.admit(path)))
-        helper.close()
+    helpers = [_Helper(device, dtype, seconds, share) for device in seats]
 
-    threads = [threading.Thread(target=keep_busy, args=(device,), daemon=True) for device in seats]
+    def keep_busy(helper: _Helper) -> None:
+        try:
+            while (path := waiting.get()) is not None:
+                done.put((path, helper.admit(path)))
+        except BaseException as error:
+            # Whatever it is: who waits for this thread's records would wait for ever.
+            done.put(error)
+
+    threads = [threading.Thread(target=keep_busy, args=(helper,), daemon=True) for helper in helpers]
     for thread in threads:
         thread.start()
-    for _ in paths:
-        yield done.get()
+    try:
+        for _ in paths:
+            found = done.get()
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+    finally:
+        for helper in helpers:
+            helper.close()
     for thread in threads:
         thread.join()
 
 
+class _Closed(Exception):
+    """Nobody waits for records any more."""
+
+
 class _Helper:
-    """A process that admits one file after another; a new one where it dies or hangs."""
+    """A process that admits one file after another; a new one where it dies or hangs, but none after `close`."""
 
     def __init__(self, device: torch.device, dtype: str, seconds: float, share: int) -> None:
         self.device, self.dtype, self.seconds, self.share = device, dtype, seconds, share
-        self._start()
+        self._running: tuple[SpawnProcess, Connection] | None = None
+        self._closed = False
+        self._lock = threading.Lock()
 
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        given = (theirs, str(self.device), self.dtype, self.seconds, self.share)
-        self.process = context.Process(target=_serve, args=given, daemon=True)
-        self.process.start()
-        theirs.close()
+    def _start(self) -> tuple[SpawnProcess, Connection]:
+        with self._lock:
+            if self._closed:
+                raise _Closed
+            if self._running is None:
+                context = multiprocessing.get_context("spawn")
+                pipe, theirs = context.Pipe()
+                given = (theirs, str(self.device), self.dtype, self.seconds, self.share)
+                process = context.Process(target=_serve, args=given, daemon=True)
+                with deaf_children():
+                    process.start()
+                theirs.close()
+                self._running = process, pipe
+            return self._running
 
     def admit(self, path: Path) -> Admission:
+        process, pipe = self._start()
         try:
-            self.pipe.send(str(path))
-            if self.pipe.poll(self.seconds + GRACE_SECONDS):
-                return Admission.model_validate_json(self.pipe.recv())
+            pipe.send(str(path))
+            if pipe.poll(self.seconds + GRACE_SECONDS):
+                return Admission.model_validate_json(pipe.recv())
             reason = f"no end after {self.seconds + GRACE_SECONDS:g} s"
         except (EOFError, OSError):
-            self.process.join(5)
-            reason = f"its process ended by itself, exit code {self.process.exitcode}"
-        self.close()
-        self._start()
-        return _skipped(path, self.dtype, self.device, reason)
+            process.join(5)
+            reason = f"its process ended by itself, exit code {process.exitcode}"
+        self._end()
+        return _unjudged("skipped", path, self.dtype, self.device, reason)
 
     def close(self) -> None:
-        self.pipe.close()
-        self.process.kill()
-        self.process.join()
+        """From any thread: else the one that waits for the process would start another while the program ends."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            if self._running is not None:
+                process, pipe = self._running
+                self._running = None
+                process.kill()
+                process.join()
+                pipe.close()
 
 
 def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int) -> None:
-    # Ctrl-C is for the process that owns this one, and ends it by hanging up.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     where = torch.device(device)
     if where.type == "cuda":
         where = torch.device("cuda", where.index or 0)
@@ -131,20 +164,20 @@ def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int
         try:
             record = admit(load_problem(path), device=where, dtype=DTYPES[dtype], memory_bytes=memory, seconds=seconds)
         except UsageError as error:
-            record = _skipped(path, dtype, where, str(error)).model_copy(update={"status": "invalid_problem"})
-        pipe.send(record.model_dump_json())
+            record = _unjudged("not_loaded", path, dtype, where, str(error))
+        try:
+            pipe.send(record.model_dump_json())
+        except OSError:
+            return
         gc.collect()
         if where.type == "cuda":
             torch.cuda.empty_cache()
 
 
-def _skipped(path: Path, dtype: str, device: torch.device, reason: str) -> Admission:
-    source = read_source(path, "problem", EXPECTED)
+def _unjudged(
+    status: Literal["skipped", "not_loaded"], path: Path, dtype: str, device: torch.device, reason: str
+) -> Admission:
+    """Without a hash: the file may be what cannot be read."""
     return Admission(
-        problem=path.name,
-        problem_sha256=source.sha256,
-        dtype=dtype,
-        device=str(device),
-        status="skipped",
-        reason=reason,
+        problem=path.name, problem_sha256="", dtype=dtype, device=str(device), status=status, reason=reason
     )

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from kernelyard.core.verdict import Record
+from kernelyard.core.whole_file import write_whole
 from kernelyard.judge.admission import Admission
 from kernelyard.suites.selection import KERNELBENCH
 from kernelyard.suites.suite import Entry, Suite
@@ -44,7 +45,10 @@ def not_admitted(suite: Suite, dtypes: Iterable[str]) -> str:
 
 
 def enter(records: Iterable[Admission]) -> None:
-    """Enter what admission found: an invalid problem with its reason, a valid one by taking its entry away."""
+    """Enter what admission found: an invalid problem with its reason, a valid one by taking its entry away.
+
+    What was skipped or not loaded leaves the table as it is.
+    """
     marks = dict(_marks(TABLE))
     for record in records:
         before = marks.pop(record.problem_sha256, None)
@@ -56,7 +60,7 @@ def enter(records: Iterable[Admission]) -> None:
         if reasons:
             marks[record.problem_sha256] = Mark(problem=record.problem, reasons=reasons)
     ordered = sorted(marks.items(), key=lambda item: (item[1].problem, item[0]))
-    TABLE.write_text(json.dumps({sha256: mark.model_dump() for sha256, mark in ordered}, indent=1) + "\n")
+    write_whole(TABLE, json.dumps({sha256: mark.model_dump() for sha256, mark in ordered}, indent=1) + "\n")
     _marks.cache_clear()
 
 

@@ -10,12 +10,14 @@ overwrite its inputs.
 """
 
 import ast
+import io
 import sys
 import types
 from pathlib import Path
 
 from kernelyard.core.errors import UsageError, first_line, unknown
 from kernelyard.core.problem import Problem, Source
+from kernelyard.core.regular_file import read_at_most
 from kernelyard.judge.stress import NAMES
 
 EXPECTED = "Model, get_inputs and get_init_inputs"
@@ -28,11 +30,13 @@ IN_EXTRA = ("einops", "transformers")
 def read_source(path: Path, role: str, expected: str) -> Source:
     """The text of a problem or solution file; raises UsageError if it cannot be one."""
     try:
-        if path.stat().st_size > MAX_SOURCE_BYTES:
+        content = read_at_most(path, MAX_SOURCE_BYTES + 1)
+        if len(content) > MAX_SOURCE_BYTES:
             raise UsageError(
                 f"{path}: over {MAX_SOURCE_BYTES >> 20} MiB; expected a {role} file that defines {expected}"
             )
-        text = path.read_text(encoding="utf-8")
+        # As Python reads its own files, whatever their line ends: a problem is known by the hash of its text.
+        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; expected a {role} file that defines {expected}") from None
     except (OSError, UnicodeDecodeError) as error:

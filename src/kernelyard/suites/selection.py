@@ -32,7 +32,9 @@ MOST = 1_000_000
 class Selection:
     """What the user chose; each field is an option of every verb that takes a suite."""
 
-    suite: Annotated[str, typer.Option(help="kernelbench, library, or a folder of problem files.")] = KERNELBENCH
+    suite: Annotated[str, typer.Option(help="kernelbench, library, a folder of problem files, or one .py of them.")] = (
+        KERNELBENCH
+    )
     source: Annotated[
         str | None, typer.Option(metavar="local PATH|huggingface", help="Where KernelBench is: a checkout, or the Hub.")
     ] = None
@@ -60,8 +62,10 @@ class Selection:
         if self.suite == LIBRARY:
             return library(dtype, device_type)
         path = Path(self.suite)
-        if path.exists():
+        if path.is_dir() or (path.suffix == ".py" and path.exists()):
             return folder(path)
+        if path.exists():
+            raise UsageError(f"{path}: no .py; expected kernelbench, library, a folder of problem files or one of them")
         if path.name == self.suite:
             raise unknown("suite", self.suite, [KERNELBENCH, LIBRARY, "a folder of problem files"])
         raise UsageError(f"{path}: no such folder; expected kernelbench, library or a folder of problem files")

@@ -14,6 +14,7 @@ from types import TracebackType
 import torch
 
 import kernelyard
+from kernelyard.core.interrupts import deaf_children
 from kernelyard.judge.floor import measure_ceilings
 from kernelyard.sandbox import processes
 
@@ -54,10 +55,11 @@ class Canary:
             self._files.mkdir()
             for name in ("token", "answers"):
                 (self._files / name).write_text(self._secret)
-            self._decoy = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", "import time; time.sleep(1e6)", "kernelyard-decoy"],
-                stdin=subprocess.DEVNULL,
-            )
+            with deaf_children():
+                self._decoy = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", "import time; time.sleep(1e6)", "kernelyard-decoy"],
+                    stdin=subprocess.DEVNULL,
+                )
             undo.callback(self._decoy.wait)
             undo.callback(self._decoy.kill)
             if self.device.type == "cuda":

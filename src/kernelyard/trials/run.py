@@ -2,6 +2,8 @@
 
 import itertools
 import multiprocessing
+import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -11,6 +13,7 @@ from dataclasses import replace
 import torch
 
 from kernelyard.core import interpreter
+from kernelyard.core.interrupts import deaf_children
 from kernelyard.trials.canary import Canary
 from kernelyard.trials.sample import Kind, Sample
 from kernelyard.trials.trial import Court, Outcome, after, try_all, try_one
@@ -55,17 +58,21 @@ def _beside_each_other(samples: Sequence[Sample], control: Sample, courts: Seque
     spawn = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         free = [(stack.enter_context(ProcessPoolExecutor(1, mp_context=spawn)), court) for court in courts]
+        # Leaving a pool waits for what is at work in it, and Ctrl-C shall not.
+        stack.push(_end_those_at_work)
         busy: dict[Future[Outcome], tuple[ProcessPoolExecutor, Court, list[str] | None]] = {}
         # Of a control it is kept which hostile samples ended before it began.
         since: list[str] = []
         while True:
             while free and (ordered or len(since) >= EVERY or (since and not busy)):
                 pool, court = free.pop()
-                if len(since) >= EVERY or not ordered:
-                    busy[pool.submit(_alone, control, court)] = (pool, court, since)
+                is_control = len(since) >= EVERY or not ordered
+                # The first that a pool is given starts its process.
+                with deaf_children():
+                    future = pool.submit(_alone, control if is_control else ordered.popleft(), court)
+                busy[future] = (pool, court, since if is_control else None)
+                if is_control:
                     since = []
-                else:
-                    busy[pool.submit(_alone, ordered.popleft(), court)] = (pool, court, None)
             if not busy:
                 return
             for future in wait(busy, return_when=FIRST_COMPLETED).done:
@@ -79,7 +86,30 @@ def _beside_each_other(samples: Sequence[Sample], control: Sample, courts: Seque
                 since += [outcome.name] * outcome.hostile
 
 
+def _end_those_at_work(kind: type[BaseException] | None, *_: object) -> None:
+    if kind is not None:
+        for child in multiprocessing.active_children():
+            child.terminate()
+
+
+class _Leave(BaseException):
+    """The process was asked to end."""
+
+
 def _alone(sample: Sample, court: Court) -> Outcome:
-    interpreter.choose_for(court.device.type)
-    with Canary(court.device, alone_on=()) as canary:
-        return try_one(sample, court, canary)
+    try:
+        signal.signal(signal.SIGTERM, _leave)
+        try:
+            interpreter.choose_for(court.device.type)
+            with Canary(court.device, alone_on=()) as canary:
+                return try_one(sample, court, canary)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    except _Leave:
+        os._exit(1)
+
+
+def _leave(*_: object) -> None:
+    """What the canary planted, a process among it, is taken away on the way out, which nothing may cut short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Leave

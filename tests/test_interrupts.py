@@ -1,0 +1,119 @@
+"""Ctrl-C at a verb that has started processes: one line, no traceback of theirs, and nothing of them stays."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kernelyard.core.interrupts import deaf_children
+from kernelyard.sandbox import processes
+
+ROOT = Path(__file__).parents[1]
+PROBLEM = str(ROOT / "examples/judge/problem.py")
+SAMPLES = ROOT / "tests/exploits"
+
+
+def code_after_interrupts() -> int | None:
+    """Of a process that meets Ctrl-C from its first moment on."""
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(0.5,))
+    with deaf_children():
+        process.start()
+    assert process.pid is not None
+    while process.is_alive():
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.02)
+    process.join()
+    return process.exitcode
+
+
+def test_a_child_is_deaf_from_its_first_moment_whichever_thread_starts_it() -> None:
+    assert code_after_interrupts() == 0
+    codes: list[int | None] = []
+    thread = threading.Thread(target=lambda: codes.append(code_after_interrupts()))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+
+
+def test_the_parent_hears_what_came_meanwhile() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), deaf_children():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def of_process(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def spawned(pid: int) -> list[int]:
+    """The processes of multiprocessing's that a process has started, its tracker aside."""
+    return [each for each in processes.descendants(pid) if b"spawn_main" in of_process(each, "cmdline")]
+
+
+def at_their_imports(pid: int) -> bool:
+    """Python's own start is behind them and torch's under way: an interrupt would be a traceback."""
+    return any(b"libtorch" in of_process(each, "maps") for each in spawned(pid))
+
+
+def at_work(pid: int) -> bool:
+    """A sample is judged: its canary's decoy is there."""
+    below = (each for own in spawned(pid) for each in processes.descendants(own))
+    return any(b"kernelyard-decoy" in of_process(each, "cmdline") for each in below)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "ready"),
+    [
+        (["exploits", str(SAMPLES), "--only", "hangs_at_import", "--only", "zeros", "--jobs", "2"], at_their_imports),
+        (["exploits", str(SAMPLES), "--only", "hangs_at_import", "--only", "zeros", "--jobs", "2"], at_work),
+        (["baseline", "--suite", PROBLEM, "--variants", "eager"], at_their_imports),
+        (["problem", "check", PROBLEM, PROBLEM], at_their_imports),
+    ],
+    ids=["exploits at imports", "exploits at work", "baseline", "problem check"],
+)
+def test_ctrl_c_shows_no_traceback_and_leaves_nothing(
+    words: list[str], ready: Callable[[int], bool], tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kernelyard", *words, "--device", "cpu"],
+        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 120
+        while not ready(process.pid):
+            assert process.poll() is None and time.monotonic() < until, process.communicate()
+            time.sleep(0.02)
+        begun = processes.descendants(process.pid)
+        # Everyone in the foreground, as a terminal does it, but those first that the parent would end.
+        for each in begun:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGINT)
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        _, error = process.communicate(timeout=15)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGINT, error
+    assert "Traceback" not in error
+    assert error.splitlines()[-1] == "kernelyard: interrupted; what was finished is kept"
+    time.sleep(1)
+    assert not [each for each in begun if of_process(each, "cmdline")]
+    assert not list(tmp_path.glob("kernelyard*"))
