@@ -9,7 +9,7 @@ import typer
 
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError
-from kernelyard.report import ledger
+from kernelyard.report import ledger, markers
 from kernelyard.report.overview import save_overviews
 from kernelyard.report.plots import charts, save, select
 from kernelyard.report.results import write_section
@@ -43,8 +43,8 @@ def plot(
     if all_ == bool(kernel_name):
         raise UsageError("expected --kernel-name or --all")
     kernels = sorted(frame["kernel_name"].unique()) if all_ else list(dict.fromkeys(kernel_name or ()))
-    if table is not None and not table.is_file():
-        raise UsageError(f"{table}: no such file; expected a Markdown file to hold the tables")
+    if table is not None:
+        markers.read(table)
     if device is not None and device.partition(":")[0] in ("cpu", "cuda", "xpu"):
         device = describe(resolve_device(device)).device_name
     folder = out or csv.parent

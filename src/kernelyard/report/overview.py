@@ -33,28 +33,31 @@ def save_overviews(frame: pd.DataFrame, kernels: Sequence[str], folder: Path, de
 
     Raises UsageError for a kernel without speeds and floors, and for a device that none was measured on.
     """
-    shown = {
-        folder / picture_name(frame, kernel, name): rows
-        for kernel in kernels
-        for name, rows in pictured(frame, kernel).items()
-        if device is None or device.lower() in name.lower()
-    }
+    shown = _pictures(frame, kernels, device)
     if not shown:
         names = sorted(frame[frame["kernel_name"].isin(kernels)]["gpu_name"].unique())
         raise UsageError(f"no device in the ledger has {device!r} in its name; expected a part of {', '.join(names)}")
     folder.mkdir(parents=True, exist_ok=True)
-    for path, rows in shown.items():
-        write_png(path, draw_overview(rows), dpi=130, source=_fingerprint(rows))
-    return list(shown)
+    for name, rows in shown.items():
+        write_png(folder / name, draw_overview(rows), dpi=130, source=_fingerprint(rows))
+    return [folder / name for name in shown]
 
 
 def stale_pictures(frame: pd.DataFrame, folder: Path) -> list[str]:
     """Names of the pictures that a ledger's kernels have, and that are not there or show other rows."""
     kernels = sorted(frame[frame["percent_of_floor"].notna()]["kernel_name"].unique())
-    shown = {
-        picture_name(frame, kernel, name): rows for kernel in kernels for name, rows in pictured(frame, kernel).items()
-    }
+    shown = _pictures(frame, kernels)
     return [name for name, rows in shown.items() if source_of(folder / name) != _fingerprint(rows)]
+
+
+def _pictures(frame: pd.DataFrame, kernels: Sequence[str], device: str | None = None) -> dict[str, pd.DataFrame]:
+    """By file name, what each kernel's pictures show: of all devices, or of those whose name has `device` in it."""
+    return {
+        picture_name(frame, kernel, name): rows
+        for kernel in kernels
+        for name, rows in pictured(frame, kernel).items()
+        if device is None or device.lower() in name.lower()
+    }
 
 
 def _fingerprint(rows: pd.DataFrame) -> str:
