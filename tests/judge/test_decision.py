@@ -10,7 +10,7 @@ from kernelyard.core.verdict import Decision, Timing
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.outside import Least, Outside, doubt, understated
-from kernelyard.judge.statistics import Ratio, paired_ratio, signed_rank
+from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank
 from kernelyard.sandbox.returned import Ran
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -228,6 +228,39 @@ def test_who_is_late_with_few_calls_alone_hides_nothing() -> None:
     late = _requests(generator, 0.02, 1.0, 0.3, late_with_few=2.8)
     assert late.missing < 0.05
     assert doubt(honest, late, CUDA) is not None
+
+
+def test_who_lies_in_the_least_request_alone_hides_nothing() -> None:
+    """Late by 2.8 ms with four calls as above, which all but the quickest of either length own up to."""
+    honest, least = Least(), Least()
+    for i_request in range(5):
+        lies, taken = i_request == 0, 0.01 * i_request
+        for count, late in ((4, 2.8), (8, 0.0)):
+            honest.add(Ran(((1.0, 1.0),) * count, (0.5 + count + taken) / 1e3))
+            told = 0.3 if lies else 1.0 + late / count
+            least.add(Ran(((told, told),) * count, (0.5 + count + late + taken) / 1e3))
+    told = least.outside()
+    assert median(told.accounts) > 0.9 or doubt(honest.outside(), told, CUDA) is not None
+
+
+def test_builds_beside_the_judge_make_no_cold_call_of_an_honest_solution_too_quick() -> None:
+    """An H200's calls of 3 ms, one a request, of which 16 builds on as many cores prolong half by 1.5 ms or so."""
+    generator = random.Random(7)
+    cold = Timing(samples_ms=(3.02,) * 8, timer="events", cache="cold")
+
+    def refused() -> bool:
+        least = Least(), Least()
+        for _ in range(3):
+            for _ in range(5):
+                for side in least:
+                    told = 3.1 + (generator.expovariate(1 / 1.5) if generator.random() < 0.5 else 0.0)
+                    side.add(Ran(((told, told),), (told + 20.0) / 1e3))
+            usual, own = (side.outside().timing() for side in least)
+            if understated((cold, usual), (cold, own), 0.001, CUDA) is None:
+                return False
+        return True
+
+    assert sum(refused() for _ in range(1000)) <= 1
 
 
 @pytest.mark.parametrize(

@@ -92,11 +92,15 @@ def compiled(
 
 
 def _worker(post: Post) -> Worker:
-    """Without the device; its compilers give way to what is timed beside them."""
+    """Without the device; its compilers give way to what is timed beside them.
+
+    As far as they can: with `nice` alone, which is 10, three busy processes a core prolonged 2.7 % of what took 3 ms,
+    with 19 0.9 %, with none of them 0.6 %.
+    """
     headers = precompiled()
     return Worker.start(
         replace(post, device="cpu"),
-        ("nice",) if shutil.which("nice") else (),
+        ("nice", "-n", "19") if shutil.which("nice") else (),
         readable=(headers,) if headers else (),
         environment={"CPATH": str(headers)} if headers else {},
     )

@@ -63,12 +63,12 @@ def time_rounds(
         lender.keeps, lender.roomy = largest <= KEPT_BYTES, lender.on_device and roomy
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
     on_phase("the judge's own clock")
-    host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found)
-
     ratio, noise, confirmed = clock.ratio(), noise_floor(clock.control()), confirms(clock.gain())
+    cold = clock.baseline(), clock.solution()
+    host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found, cold=cold, noise=noise)
     measured = Measurement(
-        baseline=clock.baseline(),
-        time=clock.solution(),
+        baseline=cold[0],
+        time=cold[1],
         ratio=ratio,
         noise=noise,
         rounds=len(clock.counted()),
@@ -78,9 +78,6 @@ def time_rounds(
         host_time=host_time,
     )
     found.measured = measured
-    sides = (measured.baseline, host_baseline), (measured.time, host_time)
-    if flag := understated(*sides, noise, candidate.device):
-        found.flag(flag)
     if found.floor and measured.time.p50_ms < found.floor.impossible_ms:
         least = found.floor.impossible_ms
         evidence = f"{measured.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
@@ -199,11 +196,19 @@ def has_room(request_bytes: int, device: torch.device) -> bool:
 
 
 def _outside(
-    exam: Exam, candidate: Session, baseline: Session, plan: Plan, counts: tuple[int, ...], found: Findings
+    exam: Exam,
+    candidate: Session,
+    baseline: Session,
+    plan: Plan,
+    counts: tuple[int, ...],
+    found: Findings,
+    *,
+    cold: tuple[Timing, Timing],
+    noise: float,
 ) -> tuple[Timing, Timing]:
-    """Hold the worker's account against the judge's clock; looked at again before a solution is refused.
+    """Hold the worker's account, here and of `cold` calls, against the judge's clock.
 
-    The host's times of baseline and solution.
+    It is asked for more before a solution is refused. Returned are the host's times of baseline and solution.
     """
     least = Least(), Least()
     for i_try in range(plan.patience):
@@ -221,9 +226,10 @@ def _outside(
                     _look(exam, candidate, found, kept, sets[kept.index])
             del sets, ran
         honest, own = least[0].outside(), least[1].outside()
-        flag = doubt(honest, own, exam.device)
+        usual, told = (cold[0], honest.timing()), (cold[1], own.timing())
+        flag = doubt(honest, own, exam.device) or understated(usual, told, noise, exam.device)
         if flag is None or i_try == plan.patience - 1:
             break
     if flag is not None:
         found.flag(flag)
-    return honest.timing(), own.timing()
+    return usual[1], told[1]
