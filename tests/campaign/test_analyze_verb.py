@@ -33,6 +33,7 @@ def test_what_cannot_be_written_is_one_line_and_leaves_nothing_behind(tmp_path: 
     for page, why in ((absent, "No such file or directory"), (folder, "Is a directory")):
         done = kernelyard("analyze", run, "--html", page)
         assert (done.returncode, done.stderr) == (2, f"kernelyard: {page}: {why}\n")
+        assert not (run / "analysis.json").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "run"]
     problems = tmp_path / "problems"
     problems.mkdir()

@@ -38,7 +38,9 @@ def eval(
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
     budget: Annotated[float, seconds_option(0.0, "Seconds of timing while the interval is wide.")] = 60.0,
     policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.TRAINING,
-    sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
+    sandbox: Annotated[
+        SandboxKind | None, typer.Option(metavar="<bubblewrap|native>", help="By default the strongest that runs here.")
+    ] = None,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Once more, under compute-sanitizer.")] = False,
     unsafe: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="For your own code alone; on record.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,

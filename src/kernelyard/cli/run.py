@@ -68,7 +68,9 @@ def run(
     memory: Annotated[float, gib_option(0.1, "GiB of host memory for a solution's processes.")] = 16.0,
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
     budget: Annotated[float, seconds_option(0.0, "Seconds of timing while the interval is wide.")] = 10.0,
-    sandbox: Annotated[SandboxKind | None, typer.Option(help="By default the strongest that runs here.")] = None,
+    sandbox: Annotated[
+        SandboxKind | None, typer.Option(metavar="<bubblewrap|native>", help="By default the strongest that runs here.")
+    ] = None,
     retry: Annotated[list[Retry] | None, typer.Option(help="Judge again what ended so: infra_error, timeout.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Judge also what KernelBench has an outcome of.")] = False,
     only_export: Annotated[bool, typer.Option("--export", help="Judge nothing; write KernelBench's files.")] = False,

@@ -1,8 +1,17 @@
 """Files that a reader finds whole or not at all, whenever their writer is killed."""
 
+import errno
 import os
 import tempfile
 from pathlib import Path
+
+
+def check_place(path: Path) -> None:
+    """Raises the OSError that `write_whole` will where no folder is there for it, or a folder is in its place."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
