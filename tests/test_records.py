@@ -87,6 +87,17 @@ def test_a_verdict_that_claims_too_much_is_refused(change: dict[str, object], co
         Verdict(**(PASSED | change))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [(Decision.INCONCLUSIVE, "inconclusive, for the baseline"), (Decision.SLOWER, "slower, and by more, for the")],
+)
+def test_a_disturbed_baseline_is_said_with_the_decision(decision: Decision, said: str) -> None:
+    slower = {"speedup": 0.5, "speedup_low": 0.4, "speedup_high": 0.6}
+    flags = (Flag(name="disturbed_baseline", evidence="b"),)
+    verdict = Verdict(**(PASSED | slower | {"decision": decision, "flags": flags}))  # type: ignore[arg-type]
+    assert any(said in line for line in verdict_lines(verdict))
+
+
 def test_the_baseline_alone_is_held_against_its_times_in_the_rounds() -> None:
     assert Verdict(**(PASSED | {"baseline_alone": TIMING})).baseline_alone == TIMING  # type: ignore[arg-type]
 

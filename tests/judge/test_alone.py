@@ -111,10 +111,28 @@ def test_who_disturbs_less_than_half_of_the_rounds_is_found(exam: Exam) -> None:
     assert found.measured is not None and found.measured.decision is Decision.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("decision", [Decision.SLOWER, Decision.TIE, Decision.INCONCLUSIVE])
-def test_what_is_no_gain_stays_what_it_is(exam: Exam, decision: Decision) -> None:
-    found = looked_at(exam, Baseline(2.0, 1.0), measured(decision, 2.0, 2.0))
-    assert found.measured is not None and found.measured.decision is decision and not found.flags
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Decision.SLOWER, Decision.SLOWER),
+        (Decision.TIE, Decision.INCONCLUSIVE),
+        (Decision.INCONCLUSIVE, Decision.INCONCLUSIVE),
+    ],
+)
+def test_beside_a_disturbed_baseline_no_tie_is_known(exam: Exam, before: Decision, after: Decision) -> None:
+    """What is slower than a baseline that was held up is slower all the same, and by more than it says."""
+    found = looked_at(exam, Baseline(2.0, 1.0), measured(before, 2.0, 2.0))
+    assert found.measured is not None and found.measured.decision is after
+    (flag,) = found.flags
+    assert flag.evidence == "the baseline took 2.00x as long beside it as when it was gone; 1.11x allowed"
+
+
+def test_where_a_hosts_launches_are_the_noise_a_tie_stays_one(exam: Exam) -> None:
+    noisy = replace(measured(Decision.TIE, 1.2, 1.2), noise=0.15)
+    found = looked_at(exam, Baseline(1.2, 1.0), noisy)
+    assert found.measured is not None and found.measured.decision is Decision.TIE and not found.flags
+    found = looked_at(exam, Baseline(1.3, 1.0), replace(noisy, baseline=measured(Decision.TIE, 1.3, 1.3).baseline))
+    assert found.measured is not None and found.measured.decision is Decision.INCONCLUSIVE
 
 
 def test_a_baseline_that_fails_alone_is_nobodys_fault(exam: Exam) -> None:

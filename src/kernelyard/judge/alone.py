@@ -28,8 +28,9 @@ DISTURBED = 1.10
 def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, found: Findings) -> None:
     """End the solution, time the baseline alone, `calls` calls a turn, and hold its times in the rounds against that.
 
-    Where those are longer by more than `DISTURBED`, or what they are longer by beyond `DRIFT` may be all of the gain,
-    `faster` is not known. Means, not medians: who disturbs less than half of the rounds moves the ratio as well.
+    Where those are longer by more than `DISTURBED`, neither `faster` nor `tie` is known, and what is slower may be so
+    by more; nor is `faster` where what they are longer by beyond `DRIFT` may be all of the gain. Means, not medians:
+    who disturbs less than half of the rounds moves the ratio as well.
     """
     measured = found.measured
     assert measured is not None
@@ -47,11 +48,15 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     alone = Timing(samples_ms=samples, timer=measured.baseline.timer, cache=measured.baseline.cache)
     slower = geometric_mean(measured.baseline.samples_ms) / geometric_mean(samples)
     rest = math.log(measured.ratio.low / max(1.0, slower / DRIFT))
-    if measured.decision is Decision.FASTER and (slower > DISTURBED or rest <= band(measured.noise)):
-        evidence = f"the baseline took {slower:.2f}x as long beside it as when it was gone; {DISTURBED:g}x allowed"
-        if slower <= DISTURBED:
+    gains = measured.decision is Decision.FASTER
+    # Of a host's launches the baseline's own turns differ by as much.
+    allowed = DISTURBED if gains else DISTURBED + measured.noise
+    if slower > allowed or (gains and rest <= band(measured.noise)):
+        evidence = f"the baseline took {slower:.2f}x as long beside it as when it was gone; {allowed:.3g}x allowed"
+        if slower <= allowed:
             evidence = f"{evidence}, and less than it seems to gain"
         found.flag(Flag(name="disturbed_baseline", evidence=evidence))
-        # Not confirmed: an analysis credits the ratio of what is.
-        measured = replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
+        if measured.decision is not Decision.SLOWER:
+            # Not confirmed: an analysis credits the ratio of what is.
+            measured = replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
     found.measured = replace(measured, baseline_alone=alone)
