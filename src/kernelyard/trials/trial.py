@@ -1,5 +1,6 @@
 """One sample judged, and whether the judge was fooled."""
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from kernelyard.core.errors import first_line
 from kernelyard.core.policy import Policy
 from kernelyard.core.verdict import Decision, Record, Verdict
 from kernelyard.judge.evaluate import evaluate
+from kernelyard.judge.floor import measure_ceilings
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind
@@ -71,6 +73,10 @@ class Outcome(Record):
         return self.kind != Kind.HONEST.value
 
 
+# Of a verdict's four seconds on two cores half a second, and 2.5 where a sample left something running.
+_ceilings = functools.cache(measure_ceilings)
+
+
 def judge(sample: Sample, court: Court) -> Verdict:
     """The verdict on one sample."""
     honest = sample.kind is Kind.HONEST
@@ -90,6 +96,7 @@ def judge(sample: Sample, court: Court) -> Verdict:
             plan=court.plan,
             policy=court.policy or sample.policy,
             pool=pool,
+            ceilings=_ceilings,
         )
 
 
