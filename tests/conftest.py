@@ -1,6 +1,7 @@
 """What every test stands on. Triton decides at import whether it interprets, so this comes before torch."""
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +10,7 @@ if not Path("/dev/nvidiactl").exists():
 
 import pytest
 import torch
+from command_line import Call, Done
 
 with suppress(ImportError):  # a GPU machine may do without it, and its tests
     from hypothesis import HealthCheck, settings
@@ -40,3 +42,21 @@ def _drawn_alike() -> None:
 @pytest.fixture
 def device() -> torch.device:
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
+@pytest.fixture
+def kernelyard(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    """The command line, called in this process: in one of its own each call would import torch first, for 3 s."""
+    from kernelyard.cli.main import main
+
+    def call(*words: object, cwd: Path) -> Done:
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["kernelyard", *map(str, words)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capfd.readouterr()
+        assert isinstance(end.value.code, int)
+        return Done(end.value.code, out, err)
+
+    return call

@@ -13,17 +13,14 @@ from typing import Any
 
 import pytest
 import torch
-import typer
+from command_line import Call
 from made_up_runs import judged
 from solutions import PROBLEMS, SOLUTIONS, write
-from typer.testing import CliRunner
 
 from kernelyard.campaign import slot
 from kernelyard.campaign.candidates import Found
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.cli.run import TIMEOUT_HELP, _deadlines, _Shown
-from kernelyard.cli.run import run as verb
-from kernelyard.core.errors import UsageError
 from kernelyard.sandbox import witness
 from kernelyard.sandbox.launch import SandboxError, SandboxKind
 from kernelyard.sandbox.processes import descendants
@@ -214,15 +211,11 @@ def test_a_strangers_message_cannot_repaint_the_terminal(capsys) -> None:
     ("options", "wanted"),
     [((), "no solution"), (("--timeout", "build=3"), "--timeout 'build=3': expected"), (("--gpus", "x"), "'--gpus'")],
 )
-def test_usage(tmp_path: Path, options: tuple[str, ...], wanted: str) -> None:
-    """In this process: that one of its own makes a line and exit code 2 of it is tests/cli's."""
+def test_usage(tmp_path: Path, kernelyard: Call, options: tuple[str, ...], wanted: str) -> None:
     write(tmp_path / "problems", tmp_path / "full")
     (tmp_path / "empty").mkdir()
-    app = typer.Typer()
-    app.command()(verb)
-    result = CliRunner().invoke(app, [str(tmp_path / "empty"), "--suite", str(tmp_path / "problems"), *options])
-    assert isinstance(result.exception, UsageError) or result.exit_code == 2
-    assert wanted in f"{result.exception} {result.output}"
+    done = kernelyard("run", tmp_path / "empty", "--suite", tmp_path / "problems", *options, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and wanted in done.stderr
 
 
 def test_the_help_tells_the_deadlines_that_are_in_force() -> None:

@@ -4,45 +4,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_line import Call
 
-from kernelyard.cli.main import main, verbs
+from kernelyard.cli.main import verbs
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = str(ROOT / "examples/judge/problem.py")
 LEDGER = str(ROOT / "benchmarks/results/bench.csv")
 SOLUTION = str(ROOT / "examples/judge/correct.py")
-
-
-Call = Callable[..., "Done"]
-
-
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def kernelyard(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
-    """The command line, called in this process: in one of its own each call would import torch first, for 3 s."""
-
-    def call(*arguments: str, cwd: Path) -> Done:
-        monkeypatch.chdir(cwd)
-        monkeypatch.setattr(sys, "argv", ["kernelyard", *arguments])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capfd.readouterr()
-        assert isinstance(end.value.code, int)
-        return Done(end.value.code, out, err)
-
-    return call
 
 
 def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:

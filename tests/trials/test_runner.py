@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
+from command_line import Call
 
 from kernelyard.cli import exploits as cli
-from kernelyard.cli.exploits import exploits as verb
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError
 from kernelyard.core.policy import Policy
@@ -67,13 +66,16 @@ def exploits(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
 
 
-def refused(*arguments: str) -> str:
-    """The one line of a request that is refused, asked for in this process: another one imports for seconds."""
-    app = typer.Typer()
-    app.command()(verb)
-    result = CliRunner().invoke(app, list(arguments))
-    assert isinstance(result.exception, UsageError), result.output
-    return str(result.exception)
+@pytest.fixture
+def refused(kernelyard: Call) -> Callable[..., str]:
+    """Gives the one line of a request that is refused."""
+
+    def line(*arguments: str) -> str:
+        done = kernelyard("exploits", *arguments, cwd=ROOT)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        return done.stderr.removeprefix("kernelyard: ").rstrip("\n")
+
+    return line
 
 
 def test_a_cheat_that_passes_is_seen(suite: Path) -> None:
@@ -91,7 +93,7 @@ def test_a_cheat_that_passes_is_seen(suite: Path) -> None:
     assert text.startswith("before\n") and text.endswith("after\n") and "| `planted` | passed, expected" in text
 
 
-def test_an_interrupted_run_is_finished(suite: Path) -> None:
+def test_an_interrupted_run_is_finished(suite: Path, refused: Callable[..., str]) -> None:
     (suite / "planted.py").write_text(CHEAT)
     where, kept = [str(suite), "--device", "cpu", "--policy", "explore"], suite / "outcomes.json"
     first = exploits(*where, "--only", "control", "--json", str(kept))
@@ -115,7 +117,7 @@ def test_a_run_without_a_success_exits_0(suite: Path) -> None:
     assert "nothing succeeds" in done.stdout
 
 
-def test_a_folder_without_samples_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_samples_is_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
     line = refused(str(tmp_path), "--device", "cpu")
     assert line.endswith("no samples; expected a folder like tests/exploits of a checkout")
 
@@ -285,7 +287,7 @@ def test_a_cheat_can_succeed_where_it_may() -> None:
     assert confirms(signed_rank([1.0] * PLAN.most_rounds))
 
 
-def test_samples_that_none_run_here_are_no_success(suite: Path) -> None:
+def test_samples_that_none_run_here_are_no_success(suite: Path, refused: Callable[..., str]) -> None:
     (suite / "planted.py").write_text(CHEAT.replace("class: replay", "class: replay\ndevice: cuda"))
     line = refused(str(suite), "--device", "cpu", "--only", "planted")
     assert line == "none of these samples runs on cpu; expected one that does"
@@ -299,7 +301,9 @@ def test_samples_that_none_run_here_are_no_success(suite: Path) -> None:
         ("\x80", ["--resume"], "expected outcomes that `exploits --json` wrote"),
     ],
 )
-def test_a_file_of_something_else_is_kept(suite: Path, held: str, options: list[str], message: str) -> None:
+def test_a_file_of_something_else_is_kept(
+    suite: Path, refused: Callable[..., str], held: str, options: list[str], message: str
+) -> None:
     kept = suite / "outcomes.json"
     kept.write_text(held)
     assert refused(str(suite), "--device", "cpu", "--json", str(kept), *options).endswith(message)
@@ -308,7 +312,7 @@ def test_a_file_of_something_else_is_kept(suite: Path, held: str, options: list[
 
 @pytest.mark.parametrize("text", [b"no markers\n", b"\x80\n"])
 def test_a_table_that_cannot_be_renewed_is_said_before_anything_is_judged(
-    suite: Path, text: bytes, monkeypatch: pytest.MonkeyPatch
+    suite: Path, refused: Callable[..., str], text: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = suite / "trust.md"
     document.write_bytes(text)

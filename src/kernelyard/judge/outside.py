@@ -52,6 +52,10 @@ class Outside:
         return Timing(samples_ms=self.accounts, timer="host", cache="warm")
 
 
+_Request = tuple[float, tuple[float, ...]]
+"""ms by the judge's clock, and each call's by the worker's account."""
+
+
 class Least:
     """The requests of N and of 2N calls of one worker, or of N alone, of which the lesser half counts: noise only adds.
 
@@ -61,7 +65,7 @@ class Least:
     """
 
     def __init__(self) -> None:
-        self._ran: dict[int, list[tuple[float, tuple[float, ...]]]] = {}
+        self._ran: dict[int, list[_Request]] = {}
 
     def add(self, ran: Ran) -> bool:
         """Whether it is among those that count so far."""
@@ -87,7 +91,7 @@ class Least:
         )
 
 
-def _lesser_half(ran: list[tuple[float, tuple[float, ...]]]) -> list[tuple[float, tuple[float, ...]]]:
+def _lesser_half(ran: list[_Request]) -> list[_Request]:
     return sorted(ran)[: (len(ran) + 1) // 2]
 
 

@@ -226,10 +226,11 @@ def _outside(
                     _look(exam, candidate, found, kept, sets[kept.index])
             del sets, ran
         honest, own = least[0].outside(), least[1].outside()
-        usual, told = (cold[0], honest.timing()), (cold[1], own.timing())
+        host = honest.timing(), own.timing()
+        usual, told = zip(cold, host, strict=True)
         flag = doubt(honest, own, exam.device) or understated(usual, told, noise, exam.device)
         if flag is None or i_try == plan.patience - 1:
             break
     if flag is not None:
         found.flag(flag)
-    return usual[1], told[1]
+    return host
