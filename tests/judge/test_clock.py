@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -120,6 +121,18 @@ def test_a_gain_is_one_where_requests_hold_nothing_but_calls() -> None:
         skips = Side.of([Ran(((0.5, 0.5),), 0.002)], Ran(((1.0, 1.0),), 0.002))
         clock.add(Round(honest, honest, skips, skips))
     assert clock.gain() <= 0
+
+
+def test_rounds_without_such_requests_say_nothing_of_a_gain() -> None:
+    clock = Clock(CUDA)
+    honest, faster = (Side.of([Ran(((ms, ms),), 0.004)], Ran(((ms, ms),), ms / 1e3)) for ms in (1.0, 0.9))
+    unasked = replace(faster, bare=None)
+    for _ in range(20):
+        clock.add(Round(honest, honest, faster, unasked))
+    assert clock.asked() == 0 and clock.gain() == 0
+    for _ in range(8):
+        clock.add(Round(honest, honest, faster, faster))
+    assert clock.asked() == 8 and confirms(clock.gain())
 
 
 def test_one_disturbed_request_of_several_hides_nothing() -> None:

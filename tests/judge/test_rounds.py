@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,16 @@ class Here:
         self.asked: list[list[list[Any]]] = []
         self.manners: list[Manner] = []
         self.quiet = False
+        self.scattered = 0
 
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
         self.like = like
 
     def forget(self) -> None:
         pass
+
+    def scatter(self) -> None:
+        self.scattered += 1
 
     @contextmanager
     def still(self, otherwise: Status = Status.REJECTED) -> Iterator[None]:
@@ -185,11 +189,55 @@ def test_before_a_request_without_flushes_both_sides_are_looked_at(
     candidate.device = baseline.device = torch.device("xpu")
     looks: Counter[tuple[Any, Manner]] = Counter()
     monkeypatch.setattr(timing_rounds, "_look", lambda _, side, *__: looks.update([(side, side.manners[-1])]))
+    monkeypatch.setattr(timing_rounds, "claimed", lambda _: True)
     plan = Plan(rounds=8, most_rounds=8, calls=4, round_bytes=1 if large else 256 << 20)
     time_rounds(exam, candidate, baseline, plan, Findings(), first.bytes, lambda _: None)  # type: ignore[arg-type]
+    assert candidate.scattered == baseline.scattered and (candidate.scattered >= plan.rounds) is not large
     before = looks[candidate, Manner.COLD]
     assert before and looks[baseline, Manner.COLD] == (0 if large else before)
     assert looks[candidate, Manner.STREAMED] and not looks[baseline, Manner.STREAMED]
+
+
+@dataclass
+class Taking(Here):
+    """A call takes so many ms, and without a flush as many as `bare` says."""
+
+    cold: float = 1.0
+    bare: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__init__(CASES["softmax"][0])
+        self.device = torch.device("xpu")
+
+    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+        kept = super().run(sets, **asked).kept
+        taken = self.bare if asked["manner"] is Manner.STREAMED else self.cold
+        return Ran(((taken, taken),) * len(sets), taken * len(sets) / 1e3, kept)
+
+
+@pytest.mark.parametrize(
+    ("cold", "bare", "decision", "asks"),
+    [
+        (1.0, 1.0, Decision.TIE, False),
+        (1.2, 0.5, Decision.SLOWER, False),
+        (0.8, 0.8, Decision.FASTER, True),
+        (0.8, 1.0, Decision.INCONCLUSIVE, True),
+    ],
+)
+def test_the_judges_own_clock_is_asked_where_a_gain_is_claimed_and_nowhere_else(
+    cold: float, bare: float, decision: Decision, asks: bool
+) -> None:
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    candidate, baseline, found = Taking(cold, bare), Taking(), Findings()
+    # Large, so that nothing is laid anew, which takes requests of the same manner.
+    plan = Plan(rounds=9, most_rounds=12, calls=2, round_bytes=1)
+    time_rounds(exam, candidate, baseline, plan, found, first.bytes, lambda _: None)  # type: ignore[arg-type]
+    assert found.measured is not None and found.measured.decision is decision
+    for side in (candidate, baseline):
+        without, cold_ones = (side.manners.count(manner) for manner in (Manner.STREAMED, Manner.COLD))
+        # In the first round nothing is known of a gain.
+        assert without == (cold_ones - 2 if asks else 0)
 
 
 def test_on_an_accelerator_rounds_end_with_a_late_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,13 +248,15 @@ def test_on_an_accelerator_rounds_end_with_a_late_call(monkeypatch: pytest.Monke
     candidate, baseline = Here(CASES["softmax"][0]), Here(CASES["softmax"][0])
     late: list[tuple[Any, int]] = []
     monkeypatch.setattr(timing_rounds, "call_late", lambda _, side, __: late.append((side, len(side.asked))))
+    monkeypatch.setattr(timing_rounds, "claimed", lambda _: False)
     arguments: list[Any] = [candidate, baseline, PLAN, Findings(), first.bytes, lambda _: None]
     time_rounds(exam, *arguments)
     assert not late, "on a CPU nothing is under way when a call returns"
     candidate.device = baseline.device = torch.device("xpu")
     before = len(candidate.asked)
     time_rounds(exam, *arguments)
-    assert late and all(side is candidate and (asked - before) % 4 == 0 for side, asked in late)
+    # In whose first request memory is laid anew; two turns follow.
+    assert late and all(side is candidate and (asked - before) % 3 == 0 for side, asked in late)
     late.clear()
     time_rounds(exam, candidate, baseline, replace(PLAN, round_bytes=1), *arguments[3:])  # type: ignore[arg-type]
     assert not late, "what is hidden of a large problem the clocks show"

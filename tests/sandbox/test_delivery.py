@@ -229,3 +229,33 @@ def test_calls_that_follow_each_other_are_not_waited_for_one_by_one(device: torc
         streamed, bare = (session.run([[x] for x in sets], manner=way) for way in (Manner.STREAMED, Manner.BARE))
     launched, waited = (min(host for _, host in one.samples) for one in (streamed, bare))
     assert launched < waited / 2
+
+
+WHERE_IT_WORKS = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x[:, 0] > 0, torch.full_like(x, torch.empty(16 << 20, device=x.device).data_ptr() // 2**21 % 2**23)
+"""
+
+
+@pytest.mark.gpu
+def test_memory_is_laid_elsewhere_when_the_judge_asks_for_it(device: torch.device) -> None:
+    """By 2 MiB, so many that a float32 tells them apart; between requests without that nothing moves."""
+    x = torch.randn(33, 65, device=device)
+
+    def places(session: Session, scattered: bool) -> list[float]:
+        found = []
+        for _ in range(8):
+            if scattered:
+                session.scatter()
+            session.lend(answers(x), 1)
+            (kept,) = session.run([[x]], keep=[0], manner=Manner.BARE).kept
+            _, where = kept.fetched(answers(x)).tensors or (x, x)
+            found.append(where.mean().item())
+        return found
+
+    with opened(WHERE_IT_WORKS, device) as session:
+        assert len(set(places(session, scattered=False)[1:])) == 1
+        assert len(set(places(session, scattered=True))) > 2

@@ -252,7 +252,8 @@ class Verdict(Record):
     noise: float | None = None
     """What the baseline seemed to gain or lose against itself in the same rounds; 0.01 is 1 %."""
     confirmed: bool | None = None
-    """Whether the judge's own clock, around whole requests in the same rounds, saw the solution take less time."""
+    """Whether the judge's own clock, around whole requests in the same rounds, saw the solution take less time. On a
+    GPU it is asked only where the rounds claim a gain."""
     decision: Decision | None = None
     """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within, else
     `inconclusive`; that too where `faster` is not confirmed, where the solution disturbed the baseline, or where the

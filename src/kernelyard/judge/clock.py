@@ -53,8 +53,8 @@ class Side:
     host: float
     outside: float
     """The median over the requests: one that was disturbed tells nothing of the others."""
-    bare: float
-    """All that requests take in which there is nothing but calls."""
+    bare: float | None
+    """All that requests take in which there is nothing but calls; None where none was asked for."""
 
     @classmethod
     def of(cls, requests: Sequence[Ran], bare: Ran | None = None) -> "Side":
@@ -79,7 +79,7 @@ class Side:
             event=(first.event + second.event) / 2,
             host=(first.host + second.host) / 2,
             outside=(first.outside + second.outside) / 2,
-            bare=(first.bare + second.bare) / 2,
+            bare=None if first.bare is None or second.bare is None else (first.bare + second.bare) / 2,
         )
 
     @property
@@ -108,6 +108,11 @@ class Round:
     def own(self) -> Side:
         """The solution's turns."""
         return Side.together(self.solution, self.again)
+
+    @property
+    def ratio(self) -> float:
+        """Baseline time over solution time."""
+        return self.honest.event / self.own.event
 
 
 @dataclass(frozen=True)
@@ -163,9 +168,18 @@ class Clock:
     def gain(self) -> float:
         """How surely the solution's requests took less time than the baseline's, by the judge's clock alone.
 
-        In standard deviations. Over all rounds: those that do not count are the ones in which the solution was late.
+        In standard deviations. Over all rounds that have such requests: those that do not count are the ones in which
+        the solution was late.
         """
-        return signed_rank([one.honest.bare - one.own.bare for one in self.rounds])
+        return signed_rank(saved) if (saved := self._saved()) else 0.0
+
+    def asked(self) -> int:
+        """In how many rounds."""
+        return len(self._saved())
+
+    def _saved(self) -> list[float]:
+        pairs = [(one.honest.bare, one.own.bare) for one in self.rounds]
+        return [honest - own for honest, own in pairs if honest is not None and own is not None]
 
     def baseline(self) -> Timing:
         """All samples of the baseline in the counted rounds."""

@@ -13,14 +13,14 @@ import torch
 from kernelyard.core.verdict import Decision, Flag, Status, Timing
 from kernelyard.judge.checking import call_late, untouched
 from kernelyard.judge.clock import Clock, Round, Side
-from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
+from kernelyard.judge.decision import claimed, confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.exam import PART_BYTES, Exam
 from kernelyard.judge.findings import End, Findings, Measurement, accept, blameless, make_room
 from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import tensors_of
 from kernelyard.judge.spots import spot_mark
-from kernelyard.judge.turns import handed_over, run_sets, some_of, take_turn, unseen
+from kernelyard.judge.turns import handed_over, lay_anew, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.returned import Kept
 from kernelyard.sandbox.session import Session
@@ -97,6 +97,7 @@ def _rounds(
     """Two turns of either side in random order, some calls each on fresh inputs; an answer of each request is checked.
 
     Of one round all are: who leaves one call in eight out of every round would else be found in two of three runs.
+    Requests without flushes are asked for while a gain is claimed that the judge's own clock has to confirm.
     """
     look = partial(_look, exam, candidate, found)
     # A look disturbs the request that follows, so both sides are looked at alike: on a CPU the next call, a softmax on
@@ -106,15 +107,22 @@ def _rounds(
     look_alike = unseen if question_bytes > plan.round_bytes else partial(_look_alike, exam, baseline)
     on_device = candidate.device.type != "cpu"
     look_alike_at_bare = unseen if on_device else look_alike
-    may_be_late = on_device and question_bytes <= plan.round_bytes
+    # What is larger lies in as many places as there are, and to free it takes time from the calls that follow.
+    small = on_device and question_bytes <= plan.round_bytes
     clock = Clock(candidate.device)
-    calls = bare_calls = plan.calls_in_turn(question_bytes)
+    calls = most_calls = plan.calls_in_turn(question_bytes)
+    bare_calls = 0
     needed = plan.rounds - 1
     begin = time.monotonic()
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
     while True:
         on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
         sides: dict[str, Side] = {}
+        if small:
+            with candidate.still(), blameless():
+                lay_anew(baseline, exam, max(calls, bare_calls))
+            with baseline.still(Status.INFRA_ERROR):
+                lay_anew(candidate, exam, max(calls, bare_calls))
         for pair in (("baseline", "solution"), ("control", "again")):
             sets = [exam.arguments() for _ in range(calls)]
             for name in random.sample(pair, 2):
@@ -122,7 +130,7 @@ def _rounds(
                 if name in ("solution", "again"):
                     with baseline.still(Status.INFRA_ERROR):
                         sides[name] = take_turn(candidate, sets, exam, chosen, look, look, bare_calls=bare_calls)
-                        late = may_be_late and (tried == whole or not secrets.randbelow(LATE_IN))
+                        late = small and (tried == whole or not secrets.randbelow(LATE_IN))
                         if late and name == "again":
                             call_late(exam, candidate, calls)
                 else:
@@ -131,10 +139,12 @@ def _rounds(
                             baseline, sets, exam, chosen, look_alike, look_alike_at_bare, bare_calls=bare_calls
                         )
             del sets
+        done = Round(**sides)
         if tried:
-            clock.add(Round(**sides))
+            clock.add(done)
         else:
-            bare_calls = plan.calls_bare(question_bytes, sides["baseline"].event)
+            most_calls = plan.calls_bare(question_bytes, done.baseline.event)
+        bare_calls = most_calls if claimed([one.ratio for one in clock.rounds or [done]]) else 0
         tried += 1
         counted = len(clock.counted())
         if counted < needed:
@@ -174,7 +184,9 @@ def _settled(clock: Clock, plan: Plan) -> bool:
     ratio, noise, gain = clock.ratio(), noise_floor(clock.control()), clock.gain()
     if decide(ratio, noise, confirmed=True) is not Decision.FASTER or confirms(gain):
         return settled(ratio, noise)
-    return settled(ratio, noise) and not confirmable(gain, len(clock.rounds), plan.most_rounds)
+    asked = clock.asked()
+    left = plan.most_rounds - len(clock.rounds)
+    return settled(ratio, noise) and asked > 0 and not confirmable(gain, asked, asked + left)
 
 
 def counts_of(calls: int, question_bytes: int, device: torch.device) -> tuple[int, ...]:

@@ -34,6 +34,14 @@ class Post:
     limits: Limits = field(default_factory=Limits)
     device: str = "cpu"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a worker's variables are beyond the sandbox's own."""
+        if self.device == "cpu":
+            return {"TRITON_INTERPRET": "1"}
+        # Segments of many pieces: what is given back comes back elsewhere, which `scatter` needs.
+        return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -74,7 +82,7 @@ class Worker:
                 inherit=(theirs.fileno(),),
                 device=post.device,
                 readable=readable,
-                environment={**({"TRITON_INTERPRET": "1"} if post.device == "cpu" else {}), **(environment or {})},
+                environment={**post.environment, **(environment or {})},
             )
         except BaseException:
             ours.close()

@@ -216,6 +216,10 @@ class Session:
             self.process.kill()
             raise Ended(otherwise, self.phase, reason)
 
+    def scatter(self) -> None:
+        """Have the worker's memory lie elsewhere from now on, as far as its device's allocator can be moved."""
+        self._ask("scatter")
+
     def forget(self) -> None:
         """Have the worker let go of what it was given for the last run, and of what it returned."""
         self._ask("forget")
