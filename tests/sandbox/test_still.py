@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -143,17 +144,26 @@ def test_a_stop_waits_not_for_one_that_waits_for_a_stopped_child(tmp_path: Path)
     assert 0.2 <= seconds < 0.9
 
 
-def test_a_pid_that_was_a_kernel_threads_is_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernel threads are left out of all looks but four a second; every other process is in each."""
+def test_a_pid_that_was_a_strangers_is_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not descend is left out of all looks but four a second; every other process is in each."""
+    me = os.getpid()
     monkeypatch.setattr(processes, "_LEARN_SECONDS", 600.0)
-    monkeypatch.setattr(processes, "_learnt", time.monotonic())
+    monkeypatch.setattr(processes, "_strangers", {})
+    processes.descendants(me)
+    assert {"1", str(os.getppid())} <= processes._strangers[me].names and str(me) not in processes._strangers[me].names
     with subprocess.Popen(["sleep", "30"]) as child:
         try:
-            assert child.pid in processes.descendants(os.getpid())
-            assert str(child.pid) not in processes._kernels
-            processes._kernels.add(str(child.pid))
-            assert child.pid not in processes.descendants(os.getpid())
+            assert child.pid in processes.descendants(me)
+            names = processes._strangers[me].names | {str(child.pid)}
+            monkeypatch.setitem(processes._strangers, me, replace(processes._strangers[me], names=names))
+            assert child.pid not in processes.descendants(me)
             monkeypatch.setattr(processes, "_LEARN_SECONDS", 0.0)
-            assert child.pid in processes.descendants(os.getpid())
+            assert child.pid in processes.descendants(me)
         finally:
             child.kill()
+
+
+def test_whose_parent_was_gone_before_it_was_read_is_no_stranger() -> None:
+    """It comes to the tree's keeper with the next look."""
+    parents = {1: 0, 2: 0, 10: 1, 20: 10, 21: 20, 30: 2, 40: 39, 41: 40}
+    assert processes._apart({20, 21}, parents) == {"1", "2", "10", "30"}
