@@ -1,12 +1,16 @@
 """The ruler: what passes beside float64, what does not, and what is said about it."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import Tensor
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Status
 from kernelyard.judge import compare as module
-from kernelyard.judge.compare import compare
+from kernelyard.judge.compare import Yardstick, compare, passes
 
 TOLERANCE = Tolerance()
 
@@ -95,6 +99,45 @@ def test_chunks_agree_with_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 777)
     assert compare("output", wrong, reference, honest, TOLERANCE).report == whole.report
     assert whole.figures is not None and whole.figures.mismatched == 3
+
+
+SPOILT = {
+    "nothing": lambda y: y.clone(),
+    "honest in another order": lambda y: y * (1 + 2**-23),
+    "zeros": torch.zeros_like,
+    "the last element": lambda y: y.index_fill(0, torch.tensor([15]), 0.5),
+    "a NaN": lambda y: y.index_fill(0, torch.tensor([3]), float("nan")),
+    "an infinity at the end": lambda y: y.index_fill(0, torch.tensor([15]), float("inf")),
+    "another shape": lambda y: y[1:],
+    "another dtype": lambda y: y.double(),
+}
+
+
+@pytest.mark.parametrize("chunk", [777, 1 << 26])
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_whether_it_passes_is_told_as_the_whole_comparison_tells_it(
+    spoil: Callable[[Tensor], Tensor], chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    reference, honest = _softmax()
+    got = spoil(honest)
+    told = passes(got, reference, honest, TOLERANCE, Yardstick.of(honest, reference))
+    assert told == compare("", got, reference, honest, TOLERANCE).passed
+
+
+def test_an_answer_of_the_honest_bits_has_its_figures_without_a_look_at_float64() -> None:
+    reference, honest = _softmax()
+    known = Yardstick.of(honest, reference)
+    looked = compare("y", honest, reference, honest, TOLERANCE, replace(known, bitwise=False))
+    assert looked == compare("y", honest, torch.zeros_like(reference), honest, TOLERANCE, known)
+    ours = honest.clone()
+    ours[0, 0] += 1e-3
+    assert not compare("y", ours, reference, honest, TOLERANCE, known).passed
+    # One that stands in for the honest answer says nothing of the honest answer's own errors.
+    assert not Yardstick.of(honest, reference, ruler=reference + 1e-7).bitwise
+    honest[3, 3] = float("nan")
+    assert not Yardstick.of(honest, reference).bitwise
+    assert not compare("y", honest, reference, honest, TOLERANCE).passed
 
 
 def test_shape_and_dtype_come_first() -> None:

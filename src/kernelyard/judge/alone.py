@@ -14,7 +14,7 @@ from kernelyard.core.verdict import Decision, Flag, Timing
 from kernelyard.judge.decision import band
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, blameless, make_room
-from kernelyard.judge.turns import some_of, take_turn, unseen
+from kernelyard.judge.turns import none_of, take_turn, unseen
 from kernelyard.sandbox.session import Session
 
 # The first turn meets what the end of a process leaves to do; the others are as many as four rounds have.
@@ -37,11 +37,9 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     candidate.process.kill()
     candidate.lender.close()  # the memory that it had goes with it
     make_room(candidate.device)
+    sets = [exam.arguments() for _ in range(calls)]
     with blameless():
-        turns = [
-            take_turn(baseline, [exam.arguments() for _ in range(calls)], exam, some_of, unseen, unseen, bare_calls=0)
-            for _ in range(TURNS)
-        ]
+        turns = [take_turn(baseline, sets, exam, none_of, unseen, unseen, bare_calls=0) for _ in range(TURNS)]
     samples = tuple(sample for side in turns[1:] for sample in side.events)
     alone = Timing(samples_ms=samples, timer=measured.baseline.timer, cache=measured.baseline.cache)
     slower = geometric_mean(measured.baseline.samples_ms) / geometric_mean(samples)

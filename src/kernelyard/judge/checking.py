@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from kernelyard.core.verdict import Flag, Status, StressRecord
+from kernelyard.judge.compare import same_bits
 from kernelyard.judge.exam import Exam, Mark
 from kernelyard.judge.findings import End, Findings, accept, make_room
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.question import Question, same_bits, tensors_of
+from kernelyard.judge.question import Question, tensors_of
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, WEIGHTS, Unfair, one_changed, stressed
 from kernelyard.judge.turns import handed_over
 from kernelyard.sandbox.returned import Fetched

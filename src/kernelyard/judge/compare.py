@@ -56,6 +56,44 @@ class _Gathered:
 
 
 @dataclass(frozen=True)
+class Yardstick:
+    """What float64 and an honest answer say of an output: the same for every answer that is held against them."""
+
+    expected: _Gathered
+    theirs: _Gathered
+    """The honest answer's errors, or those of what stands in for it."""
+    typical: float
+    half_ulp: float
+    bitwise: bool
+    """Whether these are the errors of the honest answer itself, all of them numbers: then they are those of any answer
+    that has its bits."""
+
+    @classmethod
+    def of(cls, honest: Tensor, reference: Tensor, ruler: Tensor | None = None) -> "Yardstick":
+        """`ruler` stands in for the honest answer's values: a float64 tensor as far from `reference` as an answer may
+        well be."""
+        half_ulp = torch.finfo(honest.dtype).eps / 2 if honest.dtype.is_floating_point else 0.0
+        answer, exact = (honest if ruler is None else ruler).detach().reshape(-1), reference.detach().reshape(-1)
+        typical = _typical(answer, exact, half_ulp)
+        expected, theirs, whole = _Gathered(), _Gathered(), True
+        for _, h, r in _pieces(answer, exact):
+            errors = _figures(h, r, typical)
+            if not all(map(math.isfinite, errors)):
+                whole = False
+                keep = torch.isfinite(r) & torch.isfinite(h)
+                h, r = h[keep], r[keep]
+                errors = _figures(h, r, typical)
+            expected.add(*_size(r))
+            theirs.add(*errors)
+        return cls(expected, theirs, typical, half_ulp, whole and ruler is None)
+
+    @property
+    def unit(self) -> float:
+        """Of the largest error."""
+        return max(self.theirs.max_abs, self.half_ulp * self.expected.max_abs)
+
+
+@dataclass(frozen=True)
 class _Bounds:
     """When a single element is outside."""
 
@@ -79,14 +117,14 @@ def compare(
     reference: Tensor,
     honest: Tensor,
     tolerance: Tolerance,
+    yardstick: Yardstick | None = None,
     *,
     allow_nonfinite: bool = False,
-    ruler: Tensor | None = None,
 ) -> Comparison:
     """Hold `got` against the float64 `reference`, with `honest` (eager, same dtype) as the ruler.
 
-    `ruler` stands in for the honest answer's values: a float64 tensor as far from `reference` as an answer may well be.
-    A non-finite element of the reference fails unless `allow_nonfinite`; then it has to be met exactly.
+    `yardstick`: theirs, where it is known, or one made with another ruler. A non-finite element of the reference fails
+    unless `allow_nonfinite`; then it has to be met exactly.
     """
     if got.shape != honest.shape:
         line = f"{name}: shape {tuple(got.shape)}, expected {tuple(honest.shape)}"
@@ -95,25 +133,17 @@ def compare(
         line = f"{name}: dtype {dtype_name(got.dtype)}, expected {dtype_name(honest.dtype)}"
         return Comparison(Status.INCORRECT_DTYPE, line, line)
 
-    flat = [tensor.detach().reshape(-1) for tensor in (got, honest if ruler is None else ruler, reference)]
+    yardstick = yardstick or Yardstick.of(honest, reference)
+    expected, theirs, typical, half_ulp = yardstick.expected, yardstick.theirs, yardstick.typical, yardstick.half_ulp
+    flat = [tensor.detach().reshape(-1) for tensor in (got, reference)]
     count = flat[0].numel()
-    ours, theirs, expected = _Gathered(), _Gathered(), _Gathered()
-    half_ulp = torch.finfo(got.dtype).eps / 2 if got.dtype.is_floating_point else 0.0
-    typical = _typical(flat[1], flat[2], half_ulp)
     bad_kind = 0
-    for _, g, h, r in _pieces(*flat):
-        distances = _distances(g, h, r, typical)
-        if not all(map(math.isfinite, distances)):
-            expected_finite = torch.isfinite(r)
-            meets = torch.where(expected_finite, torch.isfinite(g), _same_kind(g, r) if allow_nonfinite else False)
-            bad_kind += int((~meets).sum())
-            keep = expected_finite & torch.isfinite(g) & torch.isfinite(h)
-            distances = _distances(g[keep], h[keep], r[keep], typical)
-        expected.add(*distances[:2])
-        ours.add(*distances[2:5])
-        theirs.add(*distances[5:])
+    if yardstick.bitwise and same_bits(got, honest):
+        ours = theirs
+    else:
+        ours, bad_kind = _errors(flat, typical, allow_nonfinite=allow_nonfinite)
 
-    unit_abs = max(theirs.max_abs, half_ulp * expected.max_abs)
+    unit_abs = yardstick.unit
     unit_rms = max(theirs.rms(count), half_ulp * expected.rms(count))
     allowed_abs = tolerance.multiple * unit_abs
     allowed_rms = tolerance.multiple * unit_rms
@@ -147,6 +177,24 @@ def compare(
     return Comparison(Status.INCORRECT_VALUE, line, f"{line}\n{shown}", figures)
 
 
+def passes(got: Tensor, reference: Tensor, honest: Tensor, tolerance: Tolerance, yardstick: Yardstick) -> bool:
+    """Whether `compare` passes it. What is far off is so in its first elements already."""
+    if got.shape != honest.shape or got.dtype != honest.dtype:
+        return False
+    first = [tensor.detach().reshape(-1)[:CHUNK] for tensor in (got, reference)]
+    errors, bad_kind = _errors(first, yardstick.typical, allow_nonfinite=False)
+    if bad_kind or errors.max_abs > tolerance.multiple * yardstick.unit:
+        return False
+    return compare("", got, reference, honest, tolerance, yardstick).passed
+
+
+def same_bits(left: Tensor, right: Tensor) -> bool:
+    """Equal bit for bit, wherever they lie: a NaN is itself, and -0.0 is not 0.0."""
+    right = right.to(left.device)
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(left.itemsize, torch.uint8)
+    return torch.equal(left.contiguous().view(-1).view(bits), right.contiguous().view(-1).view(bits))
+
+
 def finite(tensor: Tensor) -> bool:
     """Whether every element is, in one pass over the tensor: the largest of a NaN and anything is a NaN."""
     if not tensor.numel() or not tensor.is_floating_point():
@@ -154,7 +202,22 @@ def finite(tensor: Tensor) -> bool:
     return all(math.isfinite(extreme.item()) for extreme in tensor.aminmax())
 
 
-def _pieces(*flat: Tensor) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+def _errors(flat: list[Tensor], typical: float, *, allow_nonfinite: bool) -> tuple[_Gathered, int]:
+    """An answer's errors beside a reference, and how many elements are no number where they should be, or none."""
+    gathered, bad_kind = _Gathered(), 0
+    for _, g, r in _pieces(*flat):
+        figures = _figures(g, r, typical)
+        if not all(map(math.isfinite, figures)):
+            expected_finite = torch.isfinite(r)
+            meets = torch.where(expected_finite, torch.isfinite(g), _same_kind(g, r) if allow_nonfinite else False)
+            bad_kind += int((~meets).sum())
+            keep = expected_finite & torch.isfinite(g)
+            figures = _figures(g[keep], r[keep], typical)
+        gathered.add(*figures)
+    return gathered, bad_kind
+
+
+def _pieces(*flat: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Start index and matching pieces of flat tensors, on the last one's device; what is subtracted is a number."""
     device = flat[-1].device
     for start in range(0, flat[0].numel(), CHUNK):
@@ -162,20 +225,25 @@ def _pieces(*flat: Tensor) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
         yield start, *(one.double() if one.dtype is torch.bool else one for one in piece)  # type: ignore[misc]
 
 
-def _distances(got: Tensor, honest: Tensor, reference: Tensor, typical: float) -> list[float]:
-    """Of the reference the largest magnitude and the norm; of either error the same and the largest relative one.
+def _figures(answer: Tensor, reference: Tensor, typical: float) -> list[float]:
+    """The largest error, their norm, and the largest relative one.
 
-    A NaN or an infinity in any of the three is one in these. Whoever asks for each element whether it is finite, and
-    for every figure by itself, reads and writes 0.3 TB to compare 6 GB; this is a third of it.
+    A NaN or an infinity in either is one in these. Whoever asks for each element whether it is finite, and for every
+    figure by itself, reads and writes three times as much.
     """
     if not reference.numel():
-        return [0.0] * 8
+        return [0.0] * 3
     magnitude = reference.abs().add_(typical)
-    figures = [_largest(reference), torch.linalg.vector_norm(reference)]
-    for answer in (got, honest):
-        error = answer - reference
-        figures += [_largest(error), torch.linalg.vector_norm(error), _largest(error.div_(magnitude))]
+    error = answer - reference
+    figures = [_largest(error), torch.linalg.vector_norm(error), _largest(error.div_(magnitude))]
     return torch.stack(figures).tolist()
+
+
+def _size(reference: Tensor) -> list[float]:
+    """The largest magnitude, and the norm."""
+    if not reference.numel():
+        return [0.0] * 2
+    return torch.stack([_largest(reference), torch.linalg.vector_norm(reference)]).tolist()
 
 
 def _largest(tensor: Tensor) -> Tensor:
@@ -210,7 +278,7 @@ def _mismatches(flat: list[Tensor], shape: torch.Size, bounds: _Bounds) -> tuple
     """Count of the elements outside, the first of them and the worst in words, and the worst error."""
     lines: list[str] = []
     count, worst, worst_line = 0, -1.0, ""
-    for start, g, _, r in _pieces(*flat):
+    for start, g, r in _pieces(*flat):
         error = (g - r).abs()
         places = bounds.outside(g, r, error).nonzero().reshape(-1)
         if not len(places):

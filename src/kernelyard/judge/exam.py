@@ -1,7 +1,7 @@
 """The judge's own side of a problem file: inputs from secret seeds, expected values, cost. Nothing of it leaves."""
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +15,11 @@ from kernelyard.core.operator import Cost, Tolerance
 from kernelyard.core.problem import Problem, each_tensor, place
 from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
-from kernelyard.judge.compare import compare, finite
+from kernelyard.judge.compare import compare, finite, passes, same_bits
 from kernelyard.judge.contract import misplaced
 from kernelyard.judge.counting import Uncountable, count
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
-from kernelyard.judge.question import Honest, Question, same_bits, tensors_of
+from kernelyard.judge.question import Honest, Question, tensors_of
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.sandbox.returned import Fetched
 from kernelyard.sandbox.wire import POISON, named_leaves
@@ -281,15 +281,14 @@ class Exam:
     def mark_values(self, question: Question, tensors: Sequence[Tensor]) -> Mark:
         """Hold tensors that keep the contract against what is expected of them."""
         errors: list[ErrorFigures] = []
-        rulers = question.ruler or (None,) * len(question.names)
-        held = zip(question.names, tensors, question.reference, question.honest, rulers, strict=True)
-        for name, got, reference, honest, ruler in held:
+        held = zip(question.names, tensors, question.reference, question.honest, question.yardsticks, strict=True)
+        for name, got, reference, honest, yardstick in held:
             if question.exact and not torch.equal(got, honest.to(got.device)):
                 differ = int((got != honest.to(got.device)).sum())
                 line = f"{name}: {differ} of {got.numel()} elements differ where every sum is exact"
                 return Mark(Status.INCORRECT_VALUE, line, line)
             allow = self.problem.may_be_nonfinite(name)
-            comparison = compare(name, got, reference, honest, self.tolerance, allow_nonfinite=allow, ruler=ruler)
+            comparison = compare(name, got, reference, honest, self.tolerance, yardstick, allow_nonfinite=allow)
             errors += [comparison.figures] if comparison.figures else []
             if not comparison.passed:
                 return Mark(comparison.status, comparison.message, comparison.report, tuple(errors))
@@ -300,15 +299,16 @@ class Exam:
 
         `other_answer` is the honest answer to other inputs.
         """
-        held = list(zip(question.reference, question.honest, other_answer, strict=True))
-        zero = [compare("", torch.zeros_like(h), r, h, self.tolerance).passed for r, h, _ in held]
-        stale = [compare("", other, r, h, self.tolerance).passed for r, h, other in held]
-        untouched = [compare("", _untouched(h), r, h, self.tolerance).passed for r, h, _ in held]
-        if all(zero):
+
+        def pass_for_it(answers: Iterable[Tensor]) -> bool:
+            held = zip(answers, question.reference, question.honest, question.yardsticks, strict=True)
+            return all(passes(got, r, h, self.tolerance, yardstick) for got, r, h, yardstick in held)
+
+        if pass_for_it(map(torch.zeros_like, question.honest)):
             return "an output of zeros passes"
-        if all(untouched):
+        if pass_for_it(map(_untouched, question.honest)):
             return "memory that nobody wrote to passes"
-        if all(stale):
+        if pass_for_it(other_answer):
             return "the answer to one input passes for another"
         return None
 

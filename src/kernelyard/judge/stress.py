@@ -22,7 +22,7 @@ import torch
 from torch import Generator, Tensor
 
 from kernelyard.core.problem import each_tensor
-from kernelyard.judge.compare import compare
+from kernelyard.judge.compare import passes
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.question import Question
 from kernelyard.sandbox.wire import named_leaves
@@ -139,8 +139,8 @@ def one_changed(exam: Exam, base: Question) -> Question:
     _declined(exam, ONE_ELEMENT)
     for step in STEPS:
         made = _fair(exam, _question(exam, _one_changed(base.arguments, step)))
-        held = zip(base.honest, made.reference, made.honest, made.ruler or made.honest, strict=True)
-        if not all(compare("", old, r, h, exam.tolerance, ruler=ruler).passed for old, r, h, ruler in held):
+        held = zip(base.honest, made.reference, made.honest, made.yardsticks, strict=True)
+        if not all(passes(old, r, h, exam.tolerance, yardstick) for old, r, h, yardstick in held):
             return made
     raise Unfair("the answer moves by less than the tolerance")
 

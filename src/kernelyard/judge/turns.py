@@ -39,6 +39,11 @@ def some_of(count: int) -> Sequence[int]:
     return secrets.SystemRandom().sample(range(count), max(1, count // 4))
 
 
+def none_of(_count: int) -> Sequence[int]:
+    """Where nobody is on trial."""
+    return ()
+
+
 def unseen(_kept: Kept, _arguments: list[Any]) -> None:
     """What is done with a baseline's, where looking at the solution's does not disturb it."""
 
