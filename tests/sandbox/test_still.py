@@ -164,6 +164,6 @@ def test_a_pid_that_was_a_strangers_is_seen_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_whose_parent_was_gone_before_it_was_read_is_no_stranger() -> None:
-    """It comes to the tree's keeper with the next look."""
-    parents = {1: 0, 2: 0, 10: 1, 20: 10, 21: 20, 30: 2, 40: 39, 41: 40}
+    """It comes to the tree's keeper with the next look. Nor is one who seems to be his own forefather."""
+    parents = {1: 0, 2: 0, 10: 1, 20: 10, 21: 20, 30: 2, 40: 39, 41: 40, 50: 51, 51: 50}
     assert processes._apart({20, 21}, parents) == {"1", "2", "10", "30"}

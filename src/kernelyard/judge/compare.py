@@ -226,7 +226,7 @@ def _pieces(*flat: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
 
 
 def _figures(answer: Tensor, reference: Tensor, typical: float) -> list[float]:
-    """The largest error, their norm, and the largest relative one.
+    """Of the errors the largest, the norm, and the largest relative one.
 
     A NaN or an infinity in either is one in these. Whoever asks for each element whether it is finite, and for every
     figure by itself, reads and writes three times as much.

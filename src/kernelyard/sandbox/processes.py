@@ -211,12 +211,14 @@ def _parents(without: frozenset[str] = frozenset()) -> dict[int, int]:
 
 
 def _apart(tree: set[int], parents: dict[int, int]) -> frozenset[str]:
-    """Those whose line of parents ends outside of `tree`. Where it breaks off, one was gone before it was read: whose
-    child that is, another look says."""
+    """Those whose line of parents ends outside of `tree`. Where it breaks off, one was gone before it was read, and
+    where it comes back to itself, a pid had passed on: whose child that is, another look says."""
 
     def is_apart(pid: int) -> bool:
         at: int | None = pid
-        while at:
+        passed: set[int] = set()
+        while at and at not in passed:
+            passed.add(at)
             at = None if at in tree else parents.get(at)
         return at == 0
 

@@ -186,7 +186,8 @@ class Candidate:
         if self.device.type == "cuda":
             self.pad = None
             torch.cuda.empty_cache()
-            self.pad = torch.empty(secrets.randbelow(PAD_BYTES), dtype=torch.uint8, device=self.device)
+            with contextlib.suppress(torch.OutOfMemoryError):  # a model may need all that there is
+                self.pad = torch.empty(secrets.randbelow(PAD_BYTES), dtype=torch.uint8, device=self.device)
         return {}
 
     def _delivered(self, *, last_first: bool = False) -> list[dict[str, Any]]:
