@@ -77,14 +77,10 @@ class Yardstick:
         typical = _typical(answer, exact, half_ulp)
         expected, theirs, whole = _Gathered(), _Gathered(), True
         for _, h, r in _pieces(answer, exact):
-            errors = _figures(h, r, typical)
-            if not all(map(math.isfinite, errors)):
-                whole = False
-                keep = torch.isfinite(r) & torch.isfinite(h)
-                h, r = h[keep], r[keep]
-                errors = _figures(h, r, typical)
-            expected.add(*_size(r))
+            errors, numbers, all_are = _of_numbers(h, r, typical)
+            expected.add(*_size(numbers))
             theirs.add(*errors)
+            whole &= all_are
         return cls(expected, theirs, typical, half_ulp, whole and ruler is None)
 
     @property
@@ -123,8 +119,8 @@ def compare(
 ) -> Comparison:
     """Hold `got` against the float64 `reference`, with `honest` (eager, same dtype) as the ruler.
 
-    `yardstick`: theirs, where it is known, or one made with another ruler. A non-finite element of the reference fails
-    unless `allow_nonfinite`; then it has to be met exactly.
+    `yardstick`: what those two say, where that is known, or what another ruler does. A non-finite element of the
+    reference fails unless `allow_nonfinite`; then it has to be met exactly.
     """
     if got.shape != honest.shape:
         line = f"{name}: shape {tuple(got.shape)}, expected {tuple(honest.shape)}"
@@ -206,15 +202,21 @@ def _errors(flat: list[Tensor], typical: float, *, allow_nonfinite: bool) -> tup
     """An answer's errors beside a reference, and how many elements are no number where they should be, or none."""
     gathered, bad_kind = _Gathered(), 0
     for _, g, r in _pieces(*flat):
-        figures = _figures(g, r, typical)
-        if not all(map(math.isfinite, figures)):
-            expected_finite = torch.isfinite(r)
-            meets = torch.where(expected_finite, torch.isfinite(g), _same_kind(g, r) if allow_nonfinite else False)
-            bad_kind += int((~meets).sum())
-            keep = expected_finite & torch.isfinite(g)
-            figures = _figures(g[keep], r[keep], typical)
-        gathered.add(*figures)
+        errors, _, all_are = _of_numbers(g, r, typical)
+        gathered.add(*errors)
+        if not all_are:
+            kinds = _same_kind(g, r) if allow_nonfinite else False
+            bad_kind += int((~torch.where(torch.isfinite(r), torch.isfinite(g), kinds)).sum())
     return gathered, bad_kind
+
+
+def _of_numbers(answer: Tensor, reference: Tensor, typical: float) -> tuple[list[float], Tensor, bool]:
+    """The figures of what is a number in both, the reference's numbers of these, and whether all are."""
+    figures = _figures(answer, reference, typical)
+    if all(map(math.isfinite, figures)):
+        return figures, reference, True
+    keep = torch.isfinite(reference) & torch.isfinite(answer)
+    return _figures(answer[keep], reference[keep], typical), reference[keep], False
 
 
 def _pieces(*flat: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:

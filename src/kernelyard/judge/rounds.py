@@ -110,8 +110,8 @@ def _rounds(
     # What is larger lies in as many places as there are, and to free it takes time from the calls that follow.
     small = on_device and question_bytes <= plan.round_bytes
     clock = Clock(candidate.device)
-    calls = most_calls = plan.calls_in_turn(question_bytes)
-    bare_calls = 0
+    calls = plan.calls_in_turn(question_bytes)
+    bare_calls = most_bare_calls = 0
     needed = plan.rounds - 1
     begin = time.monotonic()
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
@@ -143,8 +143,8 @@ def _rounds(
         if tried:
             clock.add(done)
         else:
-            most_calls = plan.calls_bare(question_bytes, done.baseline.event)
-        bare_calls = most_calls if claimed([one.ratio for one in clock.rounds or [done]]) else 0
+            most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
+        bare_calls = most_bare_calls if claimed([one.ratio for one in clock.rounds or [done]]) else 0
         tried += 1
         counted = len(clock.counted())
         if counted < needed:
