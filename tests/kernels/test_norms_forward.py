@@ -229,9 +229,9 @@ CHOSEN: list[plans.Plan] = [
     plans.ColumnPlan(8, 4, 64, 2, 3, 4),
     plans.StagedPlan(FIT, 512, 1, 8, 16),
     plans.StagedPlan(plans.Fit(8, False), 256, 1, 4, 16, one_in_registers=True),
-    plans.ChipPlan(FIT, 2, 512, 1, 132, 4000, 13, 4, 0),
-    plans.ChipPlan(plans.Fit(8, False), 1, 512, 2, 132, 4000, 13, 3, 0),
-    plans.ChipPlan(plans.Fit(8, False), 1, 256, 4, 132, 7000, 13, 2, 2),
+    plans.ChipPlan(FIT, 2, 512, 1, 132, 4000, 13, 4, 0, 7),
+    plans.ChipPlan(plans.Fit(8, False), 1, 512, 2, 132, 4000, 13, 3, 0, 3),
+    plans.ChipPlan(plans.Fit(8, False), 1, 256, 4, 132, 7000, 13, 2, 2, 6),
 ]
 # (wanted arch, weight, rounded, out, has weight, has bias, centred, add)
 MACROS = ("WEIGHT", "ROUNDED", "OUT", "HAS_WEIGHT", "HAS_BIAS", "CENTRED", "ADD", "VECTORS")

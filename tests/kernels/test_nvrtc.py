@@ -79,7 +79,7 @@ def test_the_softmax_kernels_compile(arch: str, dtype: str) -> None:
         plans.ColumnPlan(wide, 4, 64, 2),
     ]
     if arch != "sm_75":
-        chosen.append(plans.ChipPlan(fit, 1, 512, 2, 132, 7000, 13, 2, 4))
+        chosen.append(plans.ChipPlan(fit, 1, 512, 2, 132, 7000, 13, 2, 4, 6))
     if arch == "sm_90a":
         chosen.append(plans.StagedPlan(fit, 256, 1, 2, 16))
     for plan in chosen:

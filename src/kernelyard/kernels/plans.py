@@ -130,6 +130,8 @@ class ChipPlan:
     ring: int
     flight: int
     tail: int
+    full: int
+    """Tiles that every CTA has all of: the last one's share is shorter."""
     cluster = 1
     source = "chip"
     kernels = ("chip",)
@@ -148,6 +150,7 @@ class ChipPlan:
             ("FLIGHT", self.flight),
             ("TAIL", self.tail),
             ("TILES", self.tiles),
+            ("FULL", self.full),
             ("CTAS", self.ctas),
         )
 
@@ -311,7 +314,8 @@ def _chip(limits: Limits, device: torch.device, vectors: int, fit: Fit) -> ChipP
     flight = max(2, (ring - tiles) // 3)
     if tiles >= ring - flight + tail:
         return None
-    return ChipPlan(fit, limits.inputs, threads, items, ctas, share, ring, flight, tail)
+    full = max(0, vectors - (ctas - 1) * share) // (items * threads)
+    return ChipPlan(fit, limits.inputs, threads, items, ctas, share, ring, flight, tail, full)
 
 
 @cache

@@ -107,11 +107,11 @@ template <typename Work> struct Chip {
 
   __device__ Word* words(Index row, int cta) const { return parts + (row * CTAS + cta) * WORDS; }
 
-  // This thread's vectors of a tile; nothing beyond the share.
-  __device__ Span span(const Scalar* row, int tile) const {
-    Span span(row, blockIdx.x * share + tile * TILE + threadIdx.x, THREADS, length);
+  // This thread's vectors of a tile; nothing beyond the share. `full`: there is nothing beyond.
+  __device__ Span span(const Scalar* row, int tile, bool full = false) const {
+    Span span(row, blockIdx.x * share + tile * TILE + threadIdx.x, THREADS, length, full);
     const Offset end = span.start + (share - tile * TILE - Offset(threadIdx.x)) * VEC;
-    if (end < span.n) span.n = end;
+    if (!full && end < span.n) span.n = end;
     return span;
   }
 
@@ -180,7 +180,8 @@ template <int FIRST, int END, typename Steps> __device__ __forceinline__ void ea
 
 // A thread's walk. `Work` asks for vectors of each input, takes them into a part, is told the row's total (`know`), and
 // writes what `Work::Held` holds of a tile, with `Work::Parameters` that belong to the tile and are the same for all rows:
-// fetched a step's taking before they are wanted, or, if they are KEPT, once. `Work::How` says how parts add up.
+// fetched a step's taking before they are wanted, or, if they are KEPT, once. `Work::How` says how parts add up, and
+// `whole` makes one of what a thread has taken of a row.
 template <typename Work> struct Walk {
   using How = typename Work::How;
   using Parameters = typename Work::Parameters;
@@ -211,39 +212,43 @@ template <typename Work> struct Walk {
     }
   };
 
+  // Whether every CTA has all of a tile. -1: one that the compiler does not know.
+  static __device__ constexpr bool full(int tile) { return tile >= 0 && tile < FULL; }
+
   // The place of the tile to be asked for is that of the tile to be written, or moved to registers, before.
-  __device__ __forceinline__ void ask() {
-    if (now + FLIGHT < steps) work.ask(chip.span(work.from(asked.row), asked.tile), asked.row, asked.held());
+  template <int AT = -1> __device__ __forceinline__ void ask() {
+    if (now + FLIGHT < steps) work.ask(chip.span(work.from(asked.row), asked.tile, full(AT)), asked.row, asked.held());
     Chunk::commit_copies();
     asked.advance();
     ++now;
   }
-  __device__ __forceinline__ void take() {
+  template <int AT = -1> __device__ __forceinline__ void take() {
     Chunk::wait_copies<FLIGHT - 1>();
     if (now >= steps) return;
     typename Work::Part more = part;
-    work.take(chip.span(work.from(taken.row), taken.tile), taken.row, taken.held(), more);
+    work.take(chip.span(work.from(taken.row), taken.tile, full(AT)), taken.row, taken.held(), more);
     part = more;
-    if (taken.tile == TILES - 1) {
-      chip.leave(taken.row, part);
+    if (AT < 0 ? taken.tile == TILES - 1 : AT == TILES - 1) {
+      chip.leave(taken.row, Work::whole(part));
       part = How::nothing();
     }
     taken.advance();
   }
   template <int AT> __device__ __forceinline__ void step() {
     if (UNROLL > (KEPT ? TILES : 1) && now >= steps + LEAD) return;
-    constexpr int PLACE = AT % SLOTS;
+    constexpr int PLACE = AT % SLOTS, TILE_WRITTEN = KEPT ? AT % TILES : -1;
+    constexpr int TILE_TAKEN = KEPT ? (AT + LEAD) % TILES : -1, TILE_ASKED = KEPT ? (AT + LEAD + FLIGHT) % TILES : -1;
     // By the cursor, though AT says as much: the addresses of all tiles at once would take registers.
-    const Span span = chip.span(work.from(written.row), written.tile);
+    const Span span = chip.span(work.from(written.row), written.tile, full(TILE_WRITTEN));
     Parameters parameters = r_parameters[KEPT ? AT % TILES : 0];
     parameters.template fetch<KEPT ? AT % TILES : 0>(work, span);
-    take();
-    if (written.tile == 0) work.know(written.row, chip.total(written.row));
+    take<TILE_TAKEN>();
+    if (KEPT ? TILE_WRITTEN == 0 : written.tile == 0) work.know(written.row, chip.total(written.row));
     if (!TAIL) r_tail[0].hold(asked.held());
     work.write(span, written.row, r_tail[PLACE], parameters);
     if (TAIL) r_tail[PLACE].hold(asked.held());
     written.advance();
-    ask();
+    ask<TILE_ASKED>();
   }
   __device__ __forceinline__ void run() {
     now = -FLIGHT;

@@ -25,16 +25,18 @@ constexpr int PARTS = WARPS * CLUSTER;
 struct Span {
   Offset start, n;
   int stride;
+  bool all;  // whether it is known that all of them are the row's
 
-  __device__ Span(const Scalar* row, Offset position, int width, Offset n) : n(n), stride(width * VEC) {
+  __device__ Span(const Scalar* row, Offset position, int width, Offset n, bool all = FILLED)
+      : n(n), stride(width * VEC), all(all) {
     start = position * VEC;
     if (SHIFTED) start -= reinterpret_cast<unsigned long long>(row) % sizeof(Chunk) / sizeof(Scalar);
   }
   __device__ Offset first(int i) const { return start + Offset(i) * stride; }
   // Where vector i's first element lies in a row: one address and a constant, where stride is one.
   template <typename T> __device__ T* at(T* row, int i) const { return row + start + Index(i) * stride; }
-  __device__ bool touches(int i) const { return FILLED || (SHIFTED ? first(i) > -VEC && first(i) < n : first(i) < n); }
-  __device__ bool covers(int i) const { return FILLED || (SHIFTED ? first(i) >= 0 && first(i) + VEC <= n : first(i) < n); }
+  __device__ bool touches(int i) const { return all || (SHIFTED ? first(i) > -VEC && first(i) < n : first(i) < n); }
+  __device__ bool covers(int i) const { return all || (SHIFTED ? first(i) >= 0 && first(i) + VEC <= n : first(i) < n); }
   __device__ bool holds(int i, int j) const { return first(i) + j >= 0 && first(i) + j < n; }
   // How many of vector i's elements are the row's.
   __device__ int count(int i) const {

@@ -107,7 +107,48 @@ struct Forward {
         span.write(i, gt + row * length, r_x[i]);
       }
     }
-    part = Spread::add(part, moments_of<0, ITEMS>(span, [&](int i) -> const Chunk& { return r_x[i]; }));
+    if (!CENTRED) {
+      part = Spread::add(part, moments_of<0, ITEMS>(span, [&](int i) -> const Chunk& { return r_x[i]; }));
+      return;
+    }
+    // Until a thread has taken its whole share: how many elements, the sums of their distances from the first of them and
+    // of the squares of those, and that first one. About one of its own, squares are at most count times what they are
+    // about the mean, so that little is lost when that is taken off; and there is no mean to be known before.
+    if (part.count == 0.f) part.unused = first_of(span, r_x);
+    float values[VEC];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (!span.touches(i)) continue;
+      span.read(i, r_x[i], part.unused, values);
+      part.count += float(span.count(i));
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) {
+        const float apart = values[j] - part.unused;
+        part.mean += apart;
+        part.squares += apart * apart;
+      }
+    }
+  }
+  static __device__ float first_of(const Span& span, const Chunk (&r_x)[ITEMS]) {
+    float first = 0.f;
+#pragma unroll
+    for (int i = ITEMS - 1; i >= 0; --i) {
+      if (!span.touches(i)) continue;
+      if (span.covers(i)) {
+        first = r_x[i][0];
+      } else {
+#pragma unroll
+        for (int j = VEC - 1; j >= 0; --j) {
+          if (span.holds(i, j)) first = r_x[i][j];
+        }
+      }
+    }
+    return first;
+  }
+  static __device__ Moments whole(Moments part) {
+    if (!CENTRED || part.count == 0.f) return part;
+    const float apart = part.mean / part.count;
+    return {part.count, part.unused + apart, fmaxf(part.squares - part.mean * apart, 0.f), 0.f};
   }
   __device__ void know(Index row, Moments total) {
     stats = Stats(total, length, eps);

@@ -49,6 +49,7 @@ struct Forward {
     }
     ::take(part, all);
   }
+  static __device__ float2 whole(float2 part) { return part; }
   __device__ void know(Index, float2 total) {
     max = finite(total.x);
     scale = 1.f / total.y;
@@ -94,6 +95,7 @@ struct Backward {
       for (int j = 0; j < VEC; ++j) part.x += dy[j] * y[j];
     }
   }
+  static __device__ float2 whole(float2 part) { return part; }
   __device__ void know(Index, float2 total) { dot = total.x; }
   __device__ __forceinline__ void write(const Span& span, Index row, const Held& held, const Parameters&) const {
 #pragma unroll
