@@ -305,8 +305,8 @@ def _chip(limits: Limits, device: torch.device, vectors: int, fit: Fit) -> ChipP
     share = -(-vectors // ctas)
     # A row that fills more than half of the ring leaves too little of it to hide the time until its total is known:
     # softmax of 4 million fp32 elements 79 %, with a tail of 4 tiles in registers 90, of 6 83.
-    full = 2 * share * limits.inputs > ring * _CHIP_TILE
-    threads, tail = limits.chip_full if full else (512, 0)
+    crowded = 2 * share * limits.inputs > ring * _CHIP_TILE
+    threads, tail = limits.chip_full if crowded else (512, 0)
     items = _CHIP_TILE // limits.inputs // threads
     tiles = -(-share // (items * threads))
     # A third of what is left is on its way: 4 million elements of 16 bits want 48 KiB of it (89 %, with 32 KiB 88),
