@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 
 from kernelyard.core.environment import resolve_devices
+from kernelyard.core.interrupts import end_with_parent
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Decision, Phase
@@ -198,7 +199,9 @@ def main() -> None:
     wrong = False
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in devices]
-        seats = [stack.enter_context(ProcessPoolExecutor(1, mp_context=spawn)) for _ in devices]
+        seats = [
+            stack.enter_context(ProcessPoolExecutor(1, mp_context=spawn, initializer=end_with_parent)) for _ in devices
+        ]
         for kind in filter(lambda kind: kind.trials, kinds):
             begun = [
                 seat.submit(trials, kind, share, device, folder, asked.json)

@@ -117,3 +117,53 @@ def test_ctrl_c_shows_no_traceback_and_leaves_nothing(
     time.sleep(1)
     assert not [each for each in begun if of_process(each, "cmdline")]
     assert not list(tmp_path.glob("kernelyard*"))
+
+
+PARENT = """
+import sys, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from kernelyard.core.interrupts import end_with_parent
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
+        pool.submit(print, "ready", flush=True).result()
+        pool.submit(time.sleep, 60).result()
+"""
+
+
+def gone(pids: list[int], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while left := [pid for pid in pids if of_process(pid, "cmdline")]:
+        if time.monotonic() > until:
+            return not left
+        time.sleep(0.02)
+    return True
+
+
+def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        begun = spawned(process.pid)
+        process.kill()
+    assert len(begun) == 1 and gone(begun, 10)
+
+
+@pytest.mark.slow
+def test_samples_at_work_end_with_a_catalogue_that_is_killed(tmp_path: Path) -> None:
+    words = ["exploits", str(SAMPLES), "--only", "hangs_at_import", "--only", "zeros", "--jobs", "2", "--device", "cpu"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kernelyard", *words],
+        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with process:
+        until = time.monotonic() + 120
+        while not at_work(process.pid):
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.02)
+        begun = processes.descendants(process.pid)
+        process.kill()
+    assert gone(begun, 15)
+    # What a process that was killed had planted itself stays in the folder for such things.
+    assert len(list(tmp_path.glob("kernelyard*"))) == 1

@@ -19,7 +19,7 @@ from kernelyard.campaign.baselines import Baseline, Variant
 from kernelyard.core.environment import Environment, describe
 from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.folders import state_folder
-from kernelyard.core.interrupts import deaf_children
+from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Record, Timing
 from kernelyard.core.workload import DTYPES
@@ -127,6 +127,7 @@ class _Process:
 
 
 def _serve(pipe: Connection) -> None:
+    end_with_parent()
     try:
         load, request = pipe.recv()
     except EOFError:

@@ -8,14 +8,13 @@ candidate's - is made anew for each candidate.
 
 import functools
 import multiprocessing
-import os
 import threading
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.core.environment import Environment
-from kernelyard.core.interrupts import deaf_children
+from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Phase, SandboxRecord, Status, Verdict
@@ -158,7 +157,7 @@ class Slot:
 
 def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
     """The process: answers until the other end is gone."""
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    end_with_parent()  # no verdict is worth anything once nobody can keep it; workers end with this process
     import torch
 
     from kernelyard.core import interpreter
@@ -222,11 +221,3 @@ def _unfit(ward: "Ward", device: "torch.device", terms: Terms) -> str:
     from kernelyard.sandbox.witness import fallen
 
     return ward.refusal(device) or fallen(terms.sandbox, str(device))
-
-
-def _end_with_parent() -> None:
-    """No verdict is worth anything once nobody can keep it; workers end with this process."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from kernelyard.core.errors import UsageError
-from kernelyard.core.interrupts import deaf_children
+from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.workload import DTYPES
 from kernelyard.judge.admission import Admission, admit
 from kernelyard.judge.size import free_memory
@@ -149,6 +149,7 @@ class _Helper:
 
 
 def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int) -> None:
+    end_with_parent()
     where = torch.device(device)
     if where.type == "cuda":
         where = torch.device("cuda", where.index or 0)

@@ -26,6 +26,9 @@ _PLACES = (Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path.home(), Path(k
 # The driver keeps pages of a process that has gone for a moment, and a display or a monitor takes a few.
 GPU_BYTES = 64 << 20
 
+# What the decoy does, until who planted it is gone.
+_LIVE_ON = "import os, time; parent = os.getppid()\nwhile os.getppid() == parent: time.sleep(1)"
+
 
 class Canary:
     """Plants on entry: a folder of secret files, a variable, a process of the judge's own user. Removes them on exit.
@@ -57,7 +60,7 @@ class Canary:
                 (self._files / name).write_text(self._secret)
             with deaf_children():
                 self._decoy = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", "import time; time.sleep(1e6)", "kernelyard-decoy"],
+                    [sys.executable, "-I", "-S", "-c", _LIVE_ON, "kernelyard-decoy"],
                     stdin=subprocess.DEVNULL,
                 )
             undo.callback(self._decoy.wait)

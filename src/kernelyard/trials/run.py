@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from kernelyard.core import interpreter
-from kernelyard.core.interrupts import deaf_children
+from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.trials.canary import Canary
 from kernelyard.trials.sample import Kind, Sample
 from kernelyard.trials.trial import Court, Outcome, after, try_all, try_one
@@ -57,7 +57,8 @@ def _beside_each_other(samples: Sequence[Sample], control: Sample, courts: Seque
     ordered = deque(sorted(samples, key=lambda sample: not sample.slow))
     spawn = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
-        free = [(stack.enter_context(ProcessPoolExecutor(1, mp_context=spawn)), court) for court in courts]
+        pools = [ProcessPoolExecutor(1, mp_context=spawn, initializer=end_with_parent) for _ in courts]
+        free = [(stack.enter_context(pool), court) for pool, court in zip(pools, courts, strict=True)]
         # Leaving a pool waits for what is at work in it, and Ctrl-C shall not.
         stack.push(_end_those_at_work)
         busy: dict[Future[Outcome], tuple[ProcessPoolExecutor, Court, list[str] | None]] = {}
