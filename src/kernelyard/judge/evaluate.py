@@ -232,6 +232,7 @@ def _examine(
     exam = Exam(problem, dtype, device, plan.tolerance)
     first = exam.first_question()
     cost = exam.cost(first)  # its first use imports for a second, beside the workers
+    make_room(device)  # of the first question: 13 GB of inputs and answers leave a worker nothing of 80
     candidate.await_start()
 
     for flag in lint(solution.text, full_precision=dtype is torch.float32):

@@ -15,7 +15,7 @@ from kernelyard.core.operator import Cost, Tolerance
 from kernelyard.core.problem import Problem, each_tensor, place
 from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
-from kernelyard.judge.compare import compare, finite, passes, same_bits
+from kernelyard.judge.compare import CHUNK, compare, finite, passes, same_bits
 from kernelyard.judge.contract import misplaced
 from kernelyard.judge.counting import Uncountable, count
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
@@ -367,17 +367,22 @@ def _random_state(device: torch.device) -> Tensor:
 def _noise(answer: Tensor) -> float:
     if not answer.is_floating_point() or not answer.numel():
         return 0.0
-    finite = answer[torch.isfinite(answer)]
-    largest = finite.abs().max().item() if finite.numel() else 0.0
-    return torch.finfo(answer.dtype).eps / 2 * min(1.0, largest)
+    return torch.finfo(answer.dtype).eps / 2 * min(1.0, max(map(_largest_number, answer.reshape(-1).split(CHUNK))))
 
 
 def _usual(honest: Tensor, reference: Tensor) -> float:
     if not honest.numel():
         return 0.0
-    error = (honest.to(reference.device).double() - reference).abs_().nan_to_num_(nan=0.0, posinf=0.0).max().item()
-    largest = reference.abs().nan_to_num_(nan=0.0, posinf=0.0).max().item()
-    return error / largest if largest else 0.0
+    error = scale = 0.0
+    for own, exact in zip(honest.reshape(-1).split(CHUNK), reference.reshape(-1).split(CHUNK), strict=True):
+        error = max(error, _largest_number(own.to(exact.device).double() - exact))
+        scale = max(scale, _largest_number(exact))
+    return error / scale if scale else 0.0
+
+
+def _largest_number(tensor: Tensor) -> float:
+    """The largest magnitude among those that are finite."""
+    return tensor.abs().nan_to_num_(nan=0.0, posinf=0.0).max().item()
 
 
 def _as_far_as_it_goes(reference: Tensor, dtype: torch.dtype) -> Tensor:

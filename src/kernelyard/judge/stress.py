@@ -22,8 +22,9 @@ import torch
 from torch import Generator, Tensor
 
 from kernelyard.core.problem import each_tensor
-from kernelyard.judge.compare import passes
+from kernelyard.judge.compare import CHUNK, passes
 from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.parts import largest
 from kernelyard.judge.question import Question
 from kernelyard.sandbox.wire import named_leaves
 
@@ -96,11 +97,13 @@ def _ragged(x: Tensor, generator: Generator) -> Tensor:
 
 def _integers(x: Tensor, generator: Generator) -> Tensor:
     """1, 2 and 3, or -2 to 2 without 0 where there are negative inputs: products of two are exact in any dtype."""
+
+    def drawn(low: int, high: int) -> Tensor:
+        return torch.randint(low, high, x.shape, generator=generator, device=x.device, dtype=x.dtype)
+
     if x.amin() >= 0:
-        return torch.randint(1, 4, x.shape, generator=generator, device=x.device).to(x.dtype)
-    size = torch.randint(1, 3, x.shape, generator=generator, device=x.device)
-    sign = 2 * torch.randint(0, 2, x.shape, generator=generator, device=x.device) - 1
-    return (size * sign).to(x.dtype)
+        return drawn(1, 4)
+    return drawn(1, 3).mul_(drawn(0, 2).mul_(2).sub_(1))
 
 
 STRESSES = (
@@ -122,16 +125,14 @@ def stressed(exam: Exam, stress: Stress, base: Question | None = None) -> Questi
     """A fresh question under a stress. Raises Unfair where it would not be a fair one."""
     _declined(exam, stress.name)
     before = base.arguments if base else exam.arguments()
-    made = _question(exam, _changed(before, stress))
-    if stress.ties and not all(answer.is_floating_point() for answer in made.honest):
-        raise Unfair("ties have several right answers")
+    arguments = _changed(before, stress)
+    new = _new(before, arguments)
+    del before  # as much as each of these, of a problem that may take a sixth of the device
     if not stress.exact:
-        return _fair(exam, made, max(x.abs().amax().item() for x in _new(before, made.arguments)))
+        return _fair(exam, _told_apart(_question(exam, arguments), stress), max(map(largest, new)))
     # A mean of some integers is integral by chance, and then a product with 1/n is honest and inexact: one more is not.
-    for each in (made, _question(exam, _one_more(before, made.arguments))):
-        if not all(_exact(h, r) for h, r in zip(each.honest, each.reference, strict=True)):
-            raise Unfair("the answer to small integers is not exact")
-    return replace(made, exact=True)
+    _must_be_exact(_question(exam, _one_more(new, arguments)), stress)
+    return replace(_must_be_exact(_question(exam, arguments), stress), exact=True)
 
 
 def one_changed(exam: Exam, base: Question) -> Question:
@@ -157,6 +158,19 @@ def _question(exam: Exam, arguments: list[Any]) -> Question:
         raise Unfair(str(error)) from None
 
 
+def _told_apart(question: Question, stress: Stress) -> Question:
+    if stress.ties and not all(answer.is_floating_point() for answer in question.honest):
+        raise Unfair("ties have several right answers")
+    return question
+
+
+def _must_be_exact(question: Question, stress: Stress) -> Question:
+    for honest, reference in zip(_told_apart(question, stress).honest, question.reference, strict=True):
+        if not all(map(_exact, honest.reshape(-1).split(CHUNK), reference.reshape(-1).split(CHUNK))):
+            raise Unfair("the answer to small integers is not exact")
+    return question
+
+
 def _exact(honest: Tensor, reference: Tensor) -> bool:
     """Integral, equal in both precisions, and with room for partial sums larger than the result."""
     limit = 0.5 / torch.finfo(honest.dtype).eps
@@ -174,9 +188,11 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
     held = min(ILL_CONDITIONED, HALF_ULP * max(size, 1.0))
     rulers = []
     for honest, reference, noise in zip(question.honest, question.reference, exam.noise, strict=True):
-        ruler = (honest.to(reference.device).double() - reference).abs_().clamp_(min=noise)
+        ruler = torch.empty(honest.shape, dtype=torch.float64, device=reference.device).copy_(honest)
+        ruler.sub_(reference).abs_().clamp_(min=noise)
         if honest.is_floating_point():
-            torch.maximum(ruler, reference.abs().mul_(held), out=ruler)
+            for own, exact in zip(ruler.view(-1).split(CHUNK), reference.reshape(-1).split(CHUNK), strict=True):
+                torch.maximum(own, exact.abs().mul_(held), out=own)
         rulers.append(ruler)
     for _ in range(shakes):
         for where, arguments in exam.pieces(question.arguments):
@@ -192,9 +208,9 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
                 raise Unfair("a discrete answer on an edge")
             continue
         limit = max(ILL_CONDITIONED, 8 * torch.finfo(honest.dtype).eps, 8 * usual)
-        largest, worst = reference.abs().max().item(), ruler.max().item()
-        if not worst <= limit * largest:
-            raise Unfair(f"rounding alone moves the answer by {worst:.2g} of {largest:.2g}")
+        scale, worst = largest(reference), largest(ruler)
+        if not worst <= limit * scale:
+            raise Unfair(f"rounding alone moves the answer by {worst:.2g} of {scale:.2g}")
     for reference, ruler in zip(question.reference, rulers, strict=True):
         ruler.mul_(ROOM).add_(reference)
     return replace(question, ruler=tuple(rulers))
@@ -228,14 +244,14 @@ def _under(value: Tensor, stress: Stress) -> Tensor:
     return changed.triu() + changed.triu(1).mT if _symmetric(value) else changed
 
 
-def _one_more(before: list[Any], after: list[Any]) -> list[Any]:
-    """`after`, and in each tensor that is not `before`'s one element larger by one."""
+def _one_more(changed: list[Tensor], arguments: list[Any]) -> list[Any]:
+    """`arguments`, and in each of those of them that were `changed` one element larger by one."""
     larger = {}
-    for value in _new(before, after):
+    for value in changed:
         flat = value.reshape(-1).clone()
         flat[flat.abs().argmax()] += 1
         larger[id(value)] = flat.view(value.shape)
-    return list(each_tensor(after, lambda x: larger.get(id(x), x)))
+    return list(each_tensor(arguments, lambda x: larger.get(id(x), x)))
 
 
 def _new(before: list[Any], after: list[Any]) -> list[Tensor]:

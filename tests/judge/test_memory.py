@@ -1,0 +1,101 @@
+"""What the judge holds of a problem whose inputs and answers are 13 GB, beside two workers on a GPU of 80 GB."""
+
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.problem import Problem
+from kernelyard.judge import compare, exam, stress
+from kernelyard.suites.kernelbench import load_problem
+
+ROWS, WIDTH = 512, 1536
+INPUT = ROWS * WIDTH * 4
+CHUNK = INPUT // 96
+"""Elements; of a real one's 6.4 GB a chunk is a 24th."""
+
+# In units of one input of 6.4 GB a card of 80 GB holds 12.7 beside three contexts. A worker has three of them: its
+# copy, an answer and what is between; where an answer crosses there is one more.
+MOST = 12.7 - 3 - 1
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes of tensors alive at once within it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = self._alive = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":
+                self._see(tensor.untyped_storage())
+        return made
+
+    def _see(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata not in self._known:
+            self._known.add(storage._cdata)
+            self._alive += storage.nbytes()
+            self.bytes = max(self.bytes, self._alive)
+            weakref.finalize(storage, self._forget, storage._cdata, storage.nbytes())
+
+    def _forget(self, place: int, size: int) -> None:
+        self._known.remove(place)
+        self._alive -= size
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much smaller a chunk, a sample and a part as the inputs are."""
+    for module in (compare, exam, stress):
+        monkeypatch.setattr(module, "CHUNK", CHUNK)
+    for module in (compare, exam):
+        monkeypatch.setattr(module, "SAMPLE", CHUNK // 64)
+    monkeypatch.setattr(exam, "PART_BYTES", INPUT // 12)
+
+
+@pytest.fixture(params=["x * torch.sigmoid(x)", "torch.relu(x)"], ids=["swish", "relu"])
+def problem(request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
+    path = tmp_path / "problem.py"
+    path.write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n"
+        f"    def forward(self, x):\n        return {request.param}\n\n\n"
+        f"def get_inputs():\n    return [torch.rand({ROWS}, {WIDTH})]\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    return load_problem(path)
+
+
+def test_a_question_and_what_is_asked_about_it_leave_the_workers_room(problem: Problem, small: None) -> None:
+    with Peak() as first:
+        asked = exam.Exam(problem, torch.float32, torch.device("cpu"), Tolerance())
+        asked.first_question()
+    assert first.bytes <= (MOST + 3) * INPUT  # nobody else has anything yet
+    assert asked.parted
+    with Peak() as plain:
+        question = asked.question()
+        answer = [other + 1e-9 for other in question.honest]
+        asked.mark_values(question, answer)
+    assert plain.bytes <= MOST * INPUT
+    assert plain.bytes >= 5 * INPUT  # a copy and an answer, twice as much of float64, and another answer
+
+
+@pytest.mark.parametrize("each", stress.STRESSES, ids=lambda each: each.name)
+def test_a_stressed_one_does(each: stress.Stress, problem: Problem, small: None) -> None:
+    asked = exam.Exam(problem, torch.float32, torch.device("cpu"), Tolerance())
+    asked.first_question()
+    with Peak() as peak:
+        try:
+            question = stress.stressed(asked, each)
+        except stress.Unfair as reason:
+            assert str(reason) == "the answer to small integers is not exact"
+        else:
+            asked.mark_values(question, [other.clone() for other in question.honest])
+    assert peak.bytes <= MOST * INPUT
