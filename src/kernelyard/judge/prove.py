@@ -12,7 +12,7 @@ from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.operator import Implementation, Operator
 from kernelyard.core.verdict import ErrorFigures, Record, Status
 from kernelyard.core.workload import Workload
-from kernelyard.judge.compare import compare
+from kernelyard.judge.compare import compare, same_bits
 from kernelyard.judge.poison import poisoned_empty
 from kernelyard.judge.prepare import as_tuple, leaves
 
@@ -179,7 +179,7 @@ def prove(
         return proof(Status.RUNTIME_ERROR.value, first_line(error))
 
     for name, value in before.items():
-        if not _same_bits(answers.inputs[name], value):
+        if not same_bits(answers.inputs[name], value):
             return proof(Status.INPUT_MUTATED.value, f"{name} changed during the call")
     errors: list[ErrorFigures] = []
     for name, value in got.items():
@@ -194,7 +194,7 @@ def prove(
         errors += [held.figures] if held.figures else []
         if not held.passed:
             return proof(held.status.value, held.message, held.report, tuple(errors))
-        if not _same_bits(value, again[name]):
+        if not same_bits(value, again[name]):
             return proof(
                 Status.NONDETERMINISTIC.value,
                 f"{name}: two calls on the same input, or two backward walks over one graph, differ",
@@ -206,9 +206,3 @@ def prove(
 
 def _upcast(value: Any) -> Any:
     return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-
-def _same_bits(left: Tensor, right: Tensor) -> bool:
-    return torch.equal(left.nan_to_num(nan=1234.5), right.nan_to_num(nan=1234.5)) and torch.equal(
-        left.isnan(), right.isnan()
-    )
