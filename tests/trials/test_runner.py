@@ -252,7 +252,7 @@ def _where(sample: Sample, court: Court) -> Outcome:
 
 
 class _Here(ThreadPoolExecutor):
-    def __init__(self, workers: int, mp_context: object) -> None:
+    def __init__(self, workers: int, mp_context: object, initializer: object) -> None:
         super().__init__(workers)
 
 
