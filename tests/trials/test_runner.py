@@ -152,20 +152,27 @@ def test_a_sample_says_what_must_come_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decision", "low", "high", "complaint"),
+    ("vendor", "decision", "low", "high", "complaint"),
     [
-        (Decision.TIE, 0.99, 1.01, ""),
-        (Decision.INCONCLUSIVE, 1.9, 2.1, ""),
-        (Decision.FASTER, 1.9, 2.1, "faster than the truth: 1.9x at least"),
-        (Decision.SLOWER, 0.4, 0.5, "slower than the truth: 0.5x at most"),
+        ("cpu", Decision.TIE, 0.99, 1.01, ""),
+        ("cpu", Decision.INCONCLUSIVE, 1.9, 2.1, ""),
+        ("cpu", Decision.FASTER, 1.9, 2.1, "faster than the truth: 1.9x at least"),
+        ("cpu", Decision.SLOWER, 0.4, 0.5, "slower than the truth: 0.5x at most"),
+        ("cpu", Decision.FASTER, 1.1, 1.2, ""),
+        ("cuda", Decision.FASTER, 1.03, 1.2, ""),
+        ("cuda", Decision.FASTER, 1.1, 1.2, "faster than the truth: 1.1x at least"),
+        ("cuda", Decision.SLOWER, 0.8, 0.9, "slower than the truth: 0.9x at most"),
     ],
 )
-def test_what_the_decision_calls_unknown_is_no_gain(
-    tmp_path: Path, decision: Decision, low: float, high: float, complaint: str
+def test_what_the_decision_calls_unknown_or_is_noise_is_no_gain(
+    tmp_path: Path, vendor: str, decision: Decision, low: float, high: float, complaint: str
 ) -> None:
     path = tmp_path / "sample.py"
     path.write_text(CHEAT.replace("incorrect_value", "passed|inconclusive").replace("A1", "A1\nspeed: same"))
-    verdict: Any = SimpleNamespace(status=Status.PASSED, decision=decision, speedup_low=low, speedup_high=high)
+    verdict: Any = SimpleNamespace(
+        status=Status.PASSED, decision=decision, speedup_low=low, speedup_high=high,
+        environment=SimpleNamespace(vendor=vendor),
+    )  # fmt: skip
     assert fooled(read_sample(path), verdict).startswith(complaint)
     assert bool(fooled(read_sample(path), verdict)) == bool(complaint)
 

@@ -31,8 +31,9 @@ HONEST_DEADLINES = Deadlines(load=180, check=120, time=120)
 # Nine rounds leave eight ratios: seven at least are needed for a gain to be confirmed, so that a cheat can succeed; in
 # four calls a round one call can do the work of the others.
 PLAN = Plan(rounds=9, most_rounds=8, calls=4, seconds=20, outside_repeats=5)
-# With eight ratios the interval is wide; beyond this a difference is no noise.
-NOISE = 0.25
+# Beyond this a difference is no noise. A CPU's interval of eight ratios is wide; on H100 and H200 those of all thirteen
+# verdicts on samples that do the baseline's work lay between 0.960 and 1.035.
+NOISE, NOISE_CPU = 0.05, 0.25
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,10 @@ def fooled(sample: Sample, verdict: Verdict) -> str:
         return f"{verdict.status.value}, expected {wanted}: {verdict.message.partition(chr(10))[0]}"
     if unknown or not sample.same_speed or verdict.speedup_low is None or verdict.speedup_high is None:
         return ""
-    if verdict.speedup_low > 1 + NOISE:
+    noise = NOISE_CPU if verdict.environment.vendor == "cpu" else NOISE
+    if verdict.speedup_low > 1 + noise:
         return f"faster than the truth: {verdict.speedup_low:.3g}x at least, and it does the baseline's work"
-    if verdict.speedup_high < 1 / (1 + NOISE):
+    if verdict.speedup_high < 1 / (1 + noise):
         return f"slower than the truth: {verdict.speedup_high:.3g}x at most, and it does the baseline's work"
     return ""
 
