@@ -19,9 +19,10 @@ from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge import turns
 from kernelyard.judge.decision import confirms
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import End, Findings, make_room
+from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.rounds import counts_of, has_room, time_rounds
+from kernelyard.judge.room import counts_of, has_room, make_room
+from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.statistics import signed_rank
 from kernelyard.judge.turns import run_sets, take_turn
 from kernelyard.sandbox.handing import describe as describe_output
@@ -325,7 +326,9 @@ def test_where_a_device_has_the_room_nobody_gives_memory_back_between_requests(m
 def test_there_is_room_by_what_is_free_when_the_solution_has_been_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda, memory = torch.device("cuda"), [80 << 30, 80 << 30]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: tuple(memory))
-    assert has_room(8 << 30, cuda) and not has_room(12 << 30, cuda)
+    assert has_room(8 << 30, cuda, whole=False) and not has_room(12 << 30, cuda, whole=False)
+    assert has_room(5 << 30, cuda, whole=True) and not has_room(8 << 30, cuda, whole=True)
     memory[0] = 40 << 30  # a solution took the other half
-    assert counts_of(1, 4 << 30, cuda) == (1, 2) and not has_room(8 << 30, cuda)
-    assert not has_room(1, CPU)
+    assert counts_of(1, 4 << 30, cuda) == (1, 2) and not has_room(8 << 30, cuda, whole=False)
+    assert has_room(8 << 30, cuda, whole=False, kept=24 << 30), "what stays mapped is there already"
+    assert not has_room(1, CPU, whole=False)

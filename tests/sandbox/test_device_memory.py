@@ -72,6 +72,10 @@ class Small:
             raise torch.OutOfMemoryError(f"{size} bytes")
         self.size, self.poisoned, self.closed = size, 0, False
 
+    @property
+    def is_large(self) -> bool:
+        return self.size > KEPT_BYTES
+
     def poison(self, size: int) -> None:
         self.poisoned = size
 
@@ -119,8 +123,19 @@ def test_where_there_is_room_a_large_piece_is_kept_as_it_is(lender: Lender, monk
     inputs = lender.lend(KEPT_BYTES + 1, worker_may_write=False, timed=True)
     assert inputs.size == KEPT_BYTES + 1
     assert lender.lend(KEPT_BYTES, worker_may_write=False, timed=True) is inputs
+    assert lender.kept_bytes == KEPT_BYTES + 1
     lender.close()
-    assert inputs.closed
+    assert inputs.closed and not lender.kept_bytes
+
+
+@pytest.mark.parametrize("size", [100, KEPT_BYTES + 1])
+def test_a_large_piece_goes_when_the_room_does(lender: Lender, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(Small, "free", 4 * KEPT_BYTES)
+    lender.roomy = True
+    inputs = lender.lend(KEPT_BYTES + 1, worker_may_write=False, timed=True)
+    lender.roomy = False
+    other = lender.lend(size, worker_may_write=False, timed=True)
+    assert inputs.closed and other is not inputs and lender.kept_bytes == (other.size if other.kept else 0)
 
 
 def test_no_device_memory_without_an_nvidia_gpu() -> None:
@@ -140,6 +155,28 @@ def test_tensors_cross_in_memory_of_the_gpu(device: torch.device, elements: int)
         doubled, counted = opened.fetch(0, [x, n]).tensors or ()
         assert torch.equal(doubled, 2 * x) and counted.item() == 5
         assert torch.equal(x, pristine)
+
+
+@pytest.mark.gpu
+def test_a_worker_lets_go_of_a_large_piece_when_the_judge_does(device: torch.device) -> None:
+    """What a worker still had mapped would be missing: the pages are the device's until both have let go."""
+    post = Post(choose(None, str(device)), Limits(), str(device))
+    elements = 1 << 30
+    with loaded(Worker.start(post), device, DOUBLES) as opened:
+        small = [torch.randn(1000, device=device), torch.tensor([4], device=device)]
+        opened.run([small])
+        torch.cuda.empty_cache()
+        before = torch.cuda.mem_get_info(device)[0]
+        opened.lender.roomy = True
+        opened.lender._keep("inputs", 4 * elements)
+        opened.run([small])  # in the large piece, which the worker maps
+        taken = before - torch.cuda.mem_get_info(device)[0]
+        opened.lender.roomy = False
+        opened.run([small])
+        doubled, _ = opened.fetch(0, small).tensors or ()
+        left = before - torch.cuda.mem_get_info(device)[0]
+        assert torch.equal(doubled, 2 * small[0])
+    assert taken >= 4 * elements and left < elements
 
 
 @pytest.mark.gpu

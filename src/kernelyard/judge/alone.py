@@ -13,7 +13,8 @@ from statistics import geometric_mean
 from kernelyard.core.verdict import Decision, Flag, Timing
 from kernelyard.judge.decision import band
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import Findings, blameless, make_room
+from kernelyard.judge.findings import Findings, blameless
+from kernelyard.judge.room import make_room
 from kernelyard.judge.turns import none_of, take_turn, unseen
 from kernelyard.sandbox.session import Session
 

@@ -13,9 +13,10 @@ import torch
 from kernelyard.core.verdict import Flag, Status, StressRecord
 from kernelyard.judge.compare import same_bits
 from kernelyard.judge.exam import Exam, Mark
-from kernelyard.judge.findings import End, Findings, accept, make_room
+from kernelyard.judge.findings import End, Findings, accept
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import Question, tensors_of
+from kernelyard.judge.room import make_room
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, WEIGHTS, Unfair, one_changed, stressed
 from kernelyard.judge.turns import handed_over
 from kernelyard.sandbox.returned import Fetched
@@ -31,7 +32,7 @@ REDRAWN = "(weights that the constructor makes constant were redrawn, and loaded
 
 def ask(exam: Exam, candidate: Session, question: Question, found: Findings, stress: str = "") -> Fetched:
     """One call on one question, held against what is expected; its inputs have to stay what they are."""
-    make_room(exam.device)
+    make_room(exam.device, roomy=candidate.lender.roomy)
     candidate.run([question.arguments])
     fetched = candidate.fetch(0, question.honest)
     found.trials += not stress
@@ -84,7 +85,7 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
     except Unfair as reason:
         found.stresses.append(_skipped(ONE_ELEMENT, str(reason)))
         second, changed = exam.question(), TWO_ALIVE
-    make_room(exam.device)
+    make_room(exam.device, roomy=candidate.lender.roomy)
     candidate.run([first.arguments, second.arguments])
     answers = [candidate.fetch(i, question.honest) for i, question in enumerate((first, second))]
     # The second first: it alone tells an element that was not read from memory that was written twice.
@@ -137,7 +138,7 @@ def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
             reason = "the problem is large" if asked >= most else "the judge's time is spent"
             found.stresses.append(_skipped(stress.name, reason))
             continue
-        make_room(exam.device)
+        make_room(exam.device, roomy=candidate.lender.roomy)
         begin = time.monotonic()
         try:
             question = _made(partial(stressed, exam, stress))

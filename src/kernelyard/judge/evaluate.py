@@ -18,10 +18,11 @@ from kernelyard.judge.alone import time_alone
 from kernelyard.judge.checking import ask, check, check_order, check_pair, check_stresses, settle_weights
 from kernelyard.judge.compiling import Build, compiled
 from kernelyard.judge.exam import Exam, InvalidProblem
-from kernelyard.judge.findings import End, Findings, blameless, make_room
+from kernelyard.judge.findings import End, Findings, blameless
 from kernelyard.judge.floor import Ceilings, floor, measure_ceilings
 from kernelyard.judge.lint import lint
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.room import has_room, make_room
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.sanitizing import sanitized
 from kernelyard.sandbox.deadlines import Deadlines
@@ -258,6 +259,10 @@ def _examine(
     found.phase = candidate.phase = Phase.CHECK
     case.on_phase("checking")
     first_answer, question_bytes = first.honest, first.bytes
+    # What crosses stays mapped from here on, where the device has the room.
+    make_room(device)
+    roomy = has_room(question_bytes, device, whole=exam.is_whole(question_bytes))
+    candidate.lender.roomy = candidate.lender.on_device and roomy
     check(exam, candidate, first, found)
     check_pair(exam, candidate, first, plan, found)
     # Outputs of gigabytes are common, with a float64 reference of twice that beside: one question lives at a time.

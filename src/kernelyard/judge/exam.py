@@ -112,6 +112,10 @@ class Exam:
                 self.parted = None
         return question
 
+    def is_whole(self, question_bytes: int) -> bool:
+        """Whether the float64 answer to a large question is computed at once, as it is not in parts."""
+        return self.parted is None and question_bytes > PART_BYTES
+
     def _must_repeat(self, question: Question) -> None:
         """A reference that keeps state between its calls: a solution is called in another order, and more often."""
         inputs = _copied(question.arguments, self.dtype, self.device)

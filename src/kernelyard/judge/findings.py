@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import torch
-
 from kernelyard.core.layers import LayerWitness
 from kernelyard.core.policy import Policy, Ruling
 from kernelyard.core.verdict import (
@@ -106,25 +104,3 @@ def blameless() -> Iterator[None]:
         yield
     except Ended as end:
         raise End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end
-
-
-IDLE_BYTES = 1 << 30
-"""What the judge's allocator may keep of a GPU: giving it back and taking it anew is milliseconds of a request."""
-
-
-SPARE = 4
-"""Of a device's memory, the part that has to be free for a worker that needs more than it had."""
-
-
-def make_room(device: torch.device, *, roomy: bool = False) -> None:
-    """Give back the memory that this process's allocator keeps for itself: the workers share the device.
-
-    `roomy`: not while enough is free without.
-    """
-    if device.type != "cuda" or torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) <= IDLE_BYTES:
-        return
-    if roomy:
-        free, total = torch.cuda.mem_get_info(device)
-        if SPARE * free >= total:
-            return
-    torch.cuda.empty_cache()

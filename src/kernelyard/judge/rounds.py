@@ -8,17 +8,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import torch
-
 from kernelyard.core.verdict import Decision, Flag, Status, Timing
 from kernelyard.judge.checking import call_late, untouched
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import claimed, confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.exam import PART_BYTES, Exam
-from kernelyard.judge.findings import End, Findings, Measurement, accept, blameless, make_room
+from kernelyard.judge.findings import End, Findings, Measurement, accept, blameless
 from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import tensors_of
+from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.spots import spot_mark
 from kernelyard.judge.turns import handed_over, lay_anew, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
@@ -30,14 +29,6 @@ from kernelyard.sandbox.wire import Manner
 # one round in so many ends with a late call, and the one does whose answers are all looked at: who does it in eight
 # rounds of nine is missed once in 2000 verdicts.
 LATE_IN = 2
-# Of a request's inputs and answers, at most, where nearly all are inputs: the judge's with its looks (3), those that
-# stay mapped where they cross (2 of the solution's, which hands inputs back to be looked at, 1 of the baseline's), and
-# either worker's own (2), which keeps its memory. The rest is for contexts, and what a solution needs besides.
-IN_FLIGHT = 9
-# Of them, what is still to come when the solution has been checked.
-TO_COME = 8
-# How much more where the float64 answer to a large question is computed as a whole.
-WHOLE = 2
 
 
 def time_rounds(
@@ -57,8 +48,7 @@ def time_rounds(
     # All requests cross alike: of the outer clock's N and 2N calls, N alone might fit what is kept.
     largest = counts[-1] * question_bytes
     make_room(candidate.device)  # of the checks: float64 answers are larger than all that is timed
-    whole = exam.parted is None and question_bytes > PART_BYTES
-    roomy = has_room(largest * (WHOLE if whole else 1), candidate.device)
+    roomy = has_room(largest, candidate.device, whole=exam.is_whole(question_bytes), kept=candidate.lender.kept_bytes)
     for lender in (candidate.lender, baseline.lender):
         lender.keeps, lender.roomy = largest <= KEPT_BYTES, lender.on_device and roomy
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
@@ -187,24 +177,6 @@ def _settled(clock: Clock, plan: Plan) -> bool:
     asked = clock.asked()
     left = plan.most_rounds - len(clock.rounds)
     return settled(ratio, noise) and asked > 0 and not confirmable(gain, asked, asked + left)
-
-
-def counts_of(calls: int, question_bytes: int, device: torch.device) -> tuple[int, ...]:
-    """Calls of the outer clock's requests: N and 2N, or N alone where a device has no room for 2N."""
-    few = max(1, calls // 2)
-    # By all of its memory, so that no solution has a say.
-    if device.type == "cuda" and IN_FLIGHT * 2 * few * question_bytes > torch.cuda.mem_get_info(device)[1]:
-        return (few,)
-    return (few, 2 * few)
-
-
-def has_room(request_bytes: int, device: torch.device) -> bool:
-    """Whether requests of so many bytes go through what is free of a GPU, and nobody has to give memory back between.
-
-    To free and to have 6 GB anew was 38 % of a verdict's time. And of calls of 3.03 ms, on an H200 that did so, half
-    took 3.38 and none took anything between, the baseline's more often: what is freed seems to be cleared meanwhile.
-    """
-    return device.type == "cuda" and TO_COME * request_bytes <= torch.cuda.mem_get_info(device)[0]
 
 
 def _outside(

@@ -22,7 +22,7 @@ from torch import Tensor
 from kernelyard.core.cold_cache import ColdCache
 from kernelyard.judge.clock import Side
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import make_room
+from kernelyard.judge.room import make_room
 from kernelyard.sandbox.returned import Fetched, Kept, Ran
 from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner

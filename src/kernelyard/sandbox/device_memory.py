@@ -80,6 +80,11 @@ class DeviceBytes:
         finally:
             _call(driver.cuMemRelease, handle)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it stays mapped only while the device has room for all that crosses."""
+        return self.size > KEPT_BYTES
+
     @classmethod
     def create(cls, size: int, device: torch.device) -> DeviceBytes:
         """New memory of `size` bytes on `device`. Raises torch.OutOfMemoryError where the device has none left."""

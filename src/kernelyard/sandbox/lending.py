@@ -35,8 +35,11 @@ class Lender:
         """
         if self.on_device:
             try:
+                place = "outputs" if worker_may_write else "inputs"
+                if not self.roomy and place in self._kept and self._kept[place].is_large:
+                    self._drop(place)
                 if self.roomy or (self.keeps and size <= KEPT_BYTES):
-                    return self._keep("outputs" if worker_may_write else "inputs", size)
+                    return self._keep(place, size)
                 return self._create(size)
             except (torch.OutOfMemoryError, DriverError) as error:
                 if timed:
@@ -55,6 +58,11 @@ class Lender:
         if isinstance(shared, DeviceBytes) and shared.kept:
             self._given.add(shared)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of a device, what stays mapped."""
+        return sum(memory.size for memory in self._kept.values())
+
     def close(self) -> None:
         with contextlib.ExitStack() as stack:
             for memory in self._kept.values():
@@ -69,8 +77,7 @@ class Lender:
                 kept.poison(size)
             return kept
         if kept is not None:
-            self._kept.pop(place).close()
-            self._given.discard(kept)
+            self._drop(place)
         try:
             # With room to grow, so that inputs of other shapes need no new memory.
             kept = DeviceBytes.create(max(size, min(2 * size, KEPT_BYTES)), self.device)
@@ -79,6 +86,12 @@ class Lender:
         kept.kept = True
         self._kept[place] = kept
         return kept
+
+    def _drop(self, place: str) -> None:
+        """The worker does the same when it gets what comes next to this place."""
+        kept = self._kept.pop(place)
+        self._given.discard(kept)
+        kept.close()
 
     def _create(self, size: int) -> DeviceBytes:
         try:

@@ -355,7 +355,7 @@ def _lent(request: dict[str, Any], fd: int | None, kept: dict[str, DeviceBytes])
         return kept.get(place) if request.get("kept") else None
     if request["memory"] == "host":
         return SharedBytes.received(fd, writable=writable, private=request["do"] in ("run", "profile"))
-    if request["kept"] and place in kept:
+    if place in kept and (request["kept"] or kept[place].is_large):
         kept.pop(place).close()
     try:
         shared = DeviceBytes.received(fd, request["size"], torch.device("cuda", 0), writable=writable)
