@@ -41,6 +41,9 @@ class Baseline:
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
         pass
 
+    def keep_to(self, core: int) -> None:
+        pass
+
     def run(self, sets: Sequence[Any], **_: Any) -> Ran:
         self.calls += len(sets)
         milliseconds = self.times[0]

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernelyard.core import cores
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Decision, Status
 from kernelyard.judge import rounds as timing_rounds
@@ -46,6 +47,7 @@ class Here:
         self.manners: list[Manner] = []
         self.quiet = False
         self.scattered = 0
+        self.cores: list[int] = []
 
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
         self.like = like
@@ -55,6 +57,9 @@ class Here:
 
     def scatter(self) -> None:
         self.scattered += 1
+
+    def keep_to(self, core: int) -> None:
+        self.cores.append(core)
 
     @contextmanager
     def still(self, otherwise: Status = Status.REJECTED) -> Iterator[None]:
@@ -197,6 +202,20 @@ def test_before_a_request_without_flushes_both_sides_are_looked_at(
     before = looks[candidate, Manner.COLD]
     assert before and looks[baseline, Manner.COLD] == (0 if large else before)
     assert looks[candidate, Manner.STREAMED] and not looks[baseline, Manner.STREAMED]
+
+
+@pytest.mark.parametrize("device", ["cpu", "xpu"])
+def test_on_an_accelerator_both_sides_launch_from_one_core_a_round(
+    monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(1000)))
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    candidate, baseline = Here(CASES["softmax"][0]), Here(CASES["softmax"][0])
+    candidate.device = baseline.device = torch.device(device)
+    time_rounds(exam, candidate, baseline, PLAN, Findings(), first.bytes, lambda _: None)  # type: ignore[arg-type]
+    assert candidate.cores == baseline.cores
+    assert not candidate.cores if device == "cpu" else len(set(candidate.cores)) > PLAN.rounds // 2
 
 
 @dataclass

@@ -167,3 +167,34 @@ def test_whose_parent_was_gone_before_it_was_read_is_no_stranger() -> None:
     """It comes to the tree's keeper with the next look. Nor is one who seems to be his own forefather."""
     parents = {1: 0, 2: 0, 10: 1, 20: 10, 21: 20, 30: 2, 40: 39, 41: 40, 50: 51, 51: 50}
     assert processes._apart({20, 21}, parents) == {"1", "2", "10", "30"}
+
+
+def test_the_thread_that_launches_keeps_to_one_core(kind: SandboxKind) -> None:
+    source = """
+import os, threading, torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        other.wait(10)
+        own, others = os.sched_getaffinity(0), os.sched_getaffinity(tid)
+        return torch.tensor([len(own), min(own), len(others)])
+
+def stay():
+    global tid
+    tid = threading.get_native_id()
+    other.set()
+    forever.wait()
+
+other, forever = threading.Event(), threading.Event()
+threading.Thread(target=stay, daemon=True).start()
+"""
+    like = [torch.zeros(3, dtype=torch.int64)]
+    cores = sorted(os.sched_getaffinity(0))
+    with Session(Worker.start(Post(kind)), CPU, Deadlines()) as opened:
+        opened.await_start()
+        opened.load("solution.py", source, "ModelNew", [], 1, torch.float32, {})
+        for core in (cores[-1], cores[0]):
+            opened.process.keep_to(core)
+            opened.run([[torch.zeros(1)]])
+            ((seen,),) = [opened.fetch(0, like).tensors or ()]
+            assert seen.tolist() == [1, core, len(cores)], "one core, this one, and another thread is where it was"

@@ -1,6 +1,7 @@
-"""How many cores there are for this process."""
+"""The cores that there are for this process."""
 
 import os
+import secrets
 
 
 def usable_cores() -> int:
@@ -8,3 +9,8 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def any_core() -> int:
+    """One of them, by lot. Linux only."""
+    return secrets.choice(sorted(os.sched_getaffinity(0)))

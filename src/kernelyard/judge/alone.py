@@ -15,7 +15,7 @@ from kernelyard.judge.decision import band
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, blameless
 from kernelyard.judge.room import make_room
-from kernelyard.judge.turns import none_of, take_turn, unseen
+from kernelyard.judge.turns import none_of, share_a_core, take_turn, unseen
 from kernelyard.sandbox.session import Session
 
 # The first turn meets what the end of a process leaves to do; the others are as many as four rounds have.
@@ -39,8 +39,11 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     candidate.lender.close()  # the memory that it had goes with it
     make_room(candidate.device)
     sets = [exam.arguments() for _ in range(calls)]
+    turns = []
     with blameless():
-        turns = [take_turn(baseline, sets, exam, none_of, unseen, unseen, bare_calls=0) for _ in range(TURNS)]
+        for _ in range(TURNS):
+            share_a_core(baseline)
+            turns.append(take_turn(baseline, sets, exam, none_of, unseen, unseen, bare_calls=0))
     samples = tuple(sample for side in turns[1:] for sample in side.events)
     alone = Timing(samples_ms=samples, timer=measured.baseline.timer, cache=measured.baseline.cache)
     slower = geometric_mean(measured.baseline.samples_ms) / geometric_mean(samples)

@@ -19,7 +19,7 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import tensors_of
 from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.spots import spot_mark
-from kernelyard.judge.turns import handed_over, lay_anew, run_sets, some_of, take_turn, unseen
+from kernelyard.judge.turns import handed_over, lay_anew, run_sets, share_a_core, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.returned import Kept
 from kernelyard.sandbox.session import Session
@@ -108,6 +108,7 @@ def _rounds(
     while True:
         on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
         sides: dict[str, Side] = {}
+        share_a_core(baseline, candidate)
         if small:
             with candidate.still(), blameless():
                 lay_anew(baseline, exam, max(calls, bare_calls))

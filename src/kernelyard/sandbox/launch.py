@@ -211,6 +211,10 @@ class SandboxedProcess:
         finally:
             processes.send(pids, signal.SIGCONT)
 
+    def keep_to(self, core: int) -> None:
+        """Have the first threads of the command and of all that it started run on one core. They may leave it."""
+        processes.keep_to(core, processes.descendants(self._keeper.pid))
+
     def describe_exit(self) -> str:
         """ "exit code 3", "killed by signal SIGSEGV" or "still running"."""
         code = self.returncode

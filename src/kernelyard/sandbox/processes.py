@@ -101,6 +101,13 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+def keep_to(core: int, pids: Iterable[int]) -> None:
+    """Have the first thread of each run on `core` alone from now on; others, but those that it starts, run anywhere."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(pid, {core})
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """What `pids` have used of the CPU so far, to the nanosecond; 0 for those that have gone."""
     total = 0.0

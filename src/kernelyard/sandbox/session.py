@@ -216,6 +216,10 @@ class Session:
             self.process.kill()
             raise Ended(otherwise, self.phase, reason)
 
+    def keep_to(self, core: int) -> None:
+        """Have the threads that launch run on one core of the host's. The worker may leave it."""
+        self.process.keep_to(core)
+
     def scatter(self) -> None:
         """Have the worker's memory lie elsewhere from now on, as far as its device's allocator can be moved."""
         self._ask("scatter")
