@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from kernelyard.core.verdict import Decision, Timing
-from kernelyard.judge.clock import Clock, Round, Side
-from kernelyard.judge.decision import confirmable, confirms, decide, noise_floor, settled
+from kernelyard.judge.clock import TRIMMED, Clock, Round, Side
+from kernelyard.judge.decision import DEAF, confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.outside import Least, Outside, doubt, understated
 from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank
 from kernelyard.sandbox.returned import Ran
@@ -53,7 +53,7 @@ def _play(truth: float, noise: float, generator: random.Random, most: int = 60) 
             continue
         control = paired_ratio([a for a, _, _ in rounds], [b for _, b, _ in rounds])
         ratio = paired_ratio([math.sqrt(a * b) for a, b, _ in rounds], [c for _, _, c in rounds])
-        if settled(ratio, noise_floor(control)) or len(rounds) >= most:
+        if settled(ratio, noise_floor(control), len(rounds) / most) or len(rounds) >= most:
             return decide(ratio, noise_floor(control), confirmed=True)
 
 
@@ -68,6 +68,33 @@ def test_a_planted_three_percent_is_found_and_nothing_is_found_in_nothing(
     generator = random.Random(1)
     found = [_play(truth, noise, generator) for _ in range(200)]
     assert found.count(decision) >= 0.95 * len(found)
+
+
+def test_noise_that_more_rounds_take_away_makes_no_tie_unknown() -> None:
+    """Rounds that differ by 5 % from each other, and of the first nine one that is off by half."""
+    generator = random.Random(3)
+    for _ in range(20):
+        sides = [[math.exp(generator.gauss(0, 0.05)) for _ in range(60)] for _ in range(2)]
+        sides[0][generator.randrange(9)] *= 1.5
+        first, last = (noise_floor(paired_ratio(*(side[:n] for side in sides), trimmed=TRIMMED)) for n in (9, 60))
+        assert first > DEAF > last
+        assert not settled(Ratio(1.0, 0.99, 1.01), first, 9 / 60)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "noise", "share", "is_settled"),
+    [
+        (Ratio(1.01, 0.99, 1.03), 0.25, 0.15, False),
+        (Ratio(1.01, 0.99, 1.03), 0.25, 0.5, True),
+        (Ratio(1.01, 0.99, 1.03), 0.6, 0.15, False),
+        (Ratio(1.01, 0.99, 1.03), 1.0, 0.15, True),
+        (Ratio(1.01, 0.99, 1.03), 0.09, 0.15, True),  # a tie
+        (Ratio(2.01, 1.99, 2.03), 0.25, 0.15, True),  # faster
+        (Ratio(1.0, 0.9995, 1.0005), 0.25, 0.15, False),
+    ],
+)
+def test_rounds_go_on_while_they_may_make_a_tie(ratio: Ratio, noise: float, share: float, is_settled: bool) -> None:
+    assert settled(ratio, noise, share) is is_settled
 
 
 def test_a_late_turn_in_some_rounds_hides_nothing() -> None:

@@ -173,11 +173,12 @@ def _look_alike(exam: Exam, baseline: Session, kept: Kept, arguments: list[Any])
 def _settled(clock: Clock, plan: Plan) -> bool:
     """Whether more rounds would tell no more; they might where the judge's own clock has yet to confirm a gain."""
     ratio, noise, gain = clock.ratio(), noise_floor(clock.control()), clock.gain()
+    known = settled(ratio, noise, len(clock.counted()) / plan.most_rounds)
     if decide(ratio, noise, confirmed=True) is not Decision.FASTER or confirms(gain):
-        return settled(ratio, noise)
+        return known
     asked = clock.asked()
     left = plan.most_rounds - len(clock.rounds)
-    return settled(ratio, noise) and asked > 0 and not confirmable(gain, asked, asked + left)
+    return known and asked > 0 and not confirmable(gain, asked, asked + left)
 
 
 def _outside(
