@@ -41,7 +41,7 @@ class Baseline:
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
         pass
 
-    def keep_to(self, core: int) -> None:
+    def move_to(self, core: int) -> None:
         pass
 
     def run(self, sets: Sequence[Any], **_: Any) -> Ran:

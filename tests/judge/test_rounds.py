@@ -58,7 +58,7 @@ class Here:
     def scatter(self) -> None:
         self.scattered += 1
 
-    def keep_to(self, core: int) -> None:
+    def move_to(self, core: int) -> None:
         self.cores.append(core)
 
     @contextmanager

@@ -10,12 +10,13 @@ import math
 from dataclasses import replace
 from statistics import geometric_mean
 
+from kernelyard.core.cores import any_core
 from kernelyard.core.verdict import Decision, Flag, Timing
 from kernelyard.judge.decision import band
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, blameless
 from kernelyard.judge.room import make_room
-from kernelyard.judge.turns import none_of, share_a_core, take_turn, unseen
+from kernelyard.judge.turns import none_of, take_turn, unseen
 from kernelyard.sandbox.session import Session
 
 # The first turn meets what the end of a process leaves to do; the others are as many as four rounds have.
@@ -42,7 +43,7 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     turns = []
     with blameless():
         for _ in range(TURNS):
-            share_a_core(baseline)
+            baseline.move_to(any_core())  # as in each round
             turns.append(take_turn(baseline, sets, exam, none_of, unseen, unseen, bare_calls=0))
     samples = tuple(sample for side in turns[1:] for sample in side.events)
     alone = Timing(samples_ms=samples, timer=measured.baseline.timer, cache=measured.baseline.cache)

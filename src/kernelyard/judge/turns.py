@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from kernelyard.core.cold_cache import ColdCache
-from kernelyard.core.cores import any_core
 from kernelyard.judge.clock import Side
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.room import make_room
@@ -86,18 +85,6 @@ def lay_anew(session: Session, exam: Exam, count: int) -> None:
     session.scatter()
     sets = [exam.arguments() for _ in range(count)]
     run_sets(session, sets, exam.answer, (), manner=Manner.STREAMED)
-
-
-def share_a_core(*sessions: Session) -> None:
-    """Have the threads that launch run on one core, the same for all sessions, drawn anew by each call.
-
-    Cores of one machine are not equally fast, and a process seldom moves: of models of a hundred launches and more, two
-    processes of one program differed by what their cores did (correlation 0.85). On a CPU a call takes all cores.
-    """
-    if sessions[0].device.type != "cpu":
-        core = any_core()
-        for session in sessions:
-            session.keep_to(core)
 
 
 def run_sets(

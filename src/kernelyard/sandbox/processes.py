@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 _STOP_SECONDS = 1.0
@@ -101,11 +101,11 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def keep_to(core: int, pids: Iterable[int]) -> None:
-    """Have the first thread of each run on `core` alone from now on; others, but those that it starts, run anywhere."""
+def keep_to(cores: Collection[int], pids: Iterable[int]) -> None:
+    """Have the first thread of each run on these cores alone; others, but those that it starts, run where they did."""
     for pid in pids:
         with contextlib.suppress(OSError):
-            os.sched_setaffinity(pid, {core})
+            os.sched_setaffinity(pid, cores)
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

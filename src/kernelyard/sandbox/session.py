@@ -216,9 +216,15 @@ class Session:
             self.process.kill()
             raise Ended(otherwise, self.phase, reason)
 
-    def keep_to(self, core: int) -> None:
-        """Have the threads that launch run on one core of the host's. The worker may leave it."""
-        self.process.keep_to(core)
+    def move_to(self, core: int) -> None:
+        """Have the worker's first thread, which launches, wake up on one core of the host's.
+
+        It stays there as long as nobody else wants it, and is free to go.
+        """
+        cores = os.sched_getaffinity(0)
+        self.process.keep_to({core})
+        self._ask("ping")
+        self.process.keep_to(cores)
 
     def scatter(self) -> None:
         """Have the worker's memory lie elsewhere from now on, as far as its device's allocator can be moved."""
