@@ -195,10 +195,10 @@ begun.wait()
         opened.load("solution.py", source, "ModelNew", [], 1, torch.float32, {})
         (worker, *_) = [pid for pid in processes.descendants(opened.process._keeper.pid) if _threads(pid) > 1]
         for core in (cores[-1], cores[0]):
-            opened.process.keep_to({core})
-            assert os.sched_getaffinity(worker) == {core}
-            opened._ask("ping")
-            assert _last_core(worker) == core
+            with opened.process.on_core(core):
+                assert os.sched_getaffinity(worker) == {core}
+                opened._ask("ping")
+                assert _last_core(worker) == core
             opened.move_to(core)
             opened.run([[torch.zeros(1)]])
             (seen,) = opened.fetch(0, [torch.zeros(2, dtype=torch.int64)]).tensors or ()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -211,9 +211,16 @@ class SandboxedProcess:
         finally:
             processes.send(pids, signal.SIGCONT)
 
-    def keep_to(self, cores: Collection[int]) -> None:
-        """Have the first threads of the command and of all that it started run on these alone. They may leave them."""
-        processes.keep_to(cores, processes.descendants(self._keeper.pid))
+    @contextlib.contextmanager
+    def on_core(self, core: int) -> Iterator[None]:
+        """The first threads of the command and of all that it started run on this one alone inside, then on any. They
+        may leave it."""
+        pids = processes.descendants(self._keeper.pid)
+        processes.keep_to({core}, pids)
+        try:
+            yield
+        finally:
+            processes.keep_to(os.sched_getaffinity(0), pids)
 
     def describe_exit(self) -> str:
         """ "exit code 3", "killed by signal SIGSEGV" or "still running"."""

@@ -221,10 +221,8 @@ class Session:
 
         It stays there as long as nobody else wants it, and is free to go.
         """
-        cores = os.sched_getaffinity(0)
-        self.process.keep_to({core})
-        self._ask("ping")
-        self.process.keep_to(cores)
+        with self.process.on_core(core):
+            self._ask("ping")
 
     def scatter(self) -> None:
         """Have the worker's memory lie elsewhere from now on, as far as its device's allocator can be moved."""
