@@ -35,6 +35,14 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         return x * self.scale
 """
+COLLECTS = """
+import gc
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.tensor([gc.isenabled(), gc.get_freeze_count(), len(gc.get_objects())])
+"""
 
 
 @contextlib.contextmanager
@@ -65,3 +73,11 @@ def test_weights_are_given_to_whoever_has_their_names_and_more_besides() -> None
         assert answer.tolist() == [1.0, 2.0, 3.0]
     with opened(MORE, {"scale": torch.ones(4)}) as (_, weights):
         assert weights == "seed"
+
+
+def test_a_solutions_garbage_is_collected_and_torchs_own_objects_are_not_looked_through() -> None:
+    with opened(COLLECTS, {}) as (session, _):
+        session.run([[torch.ones(2)]])
+        (seen,) = session.fetch(0, [torch.zeros(3, dtype=torch.int64)]).tensors or ()
+        enabled, frozen, looked_through = seen.tolist()
+        assert enabled and frozen > 100_000 > 10 * looked_through

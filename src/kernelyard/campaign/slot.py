@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.core.environment import Environment
+from kernelyard.core.imports import uncollected
 from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Problem, Source
@@ -158,16 +159,17 @@ class Slot:
 def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
     """The process: answers until the other end is gone."""
     end_with_parent()  # no verdict is worth anything once nobody can keep it; workers end with this process
-    import torch
+    with uncollected():
+        import torch
 
-    from kernelyard.core import interpreter
-    from kernelyard.core.environment import describe
-    from kernelyard.core.errors import UsageError, first_line
-    from kernelyard.core.workload import DTYPES
-    from kernelyard.judge.evaluate import evaluate
-    from kernelyard.judge.floor import measure_ceilings
-    from kernelyard.sandbox.health import Ward
-    from kernelyard.sandbox.pool import Pool, Post
+        from kernelyard.core import interpreter
+        from kernelyard.core.environment import describe
+        from kernelyard.core.errors import UsageError, first_line
+        from kernelyard.core.workload import DTYPES
+        from kernelyard.judge.evaluate import evaluate
+        from kernelyard.judge.floor import measure_ceilings
+        from kernelyard.sandbox.health import Ward
+        from kernelyard.sandbox.pool import Pool, Post
 
     device = torch.device(device_name)
     interpreter.choose_for(device.type)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from kernelyard.core.amounts import gib_option, seconds_option
 from kernelyard.core.errors import UsageError
+from kernelyard.core.imports import uncollected
 from kernelyard.core.policy import Policy
 from kernelyard.sandbox import devices
 from kernelyard.sandbox.launch import SandboxKind, choose
@@ -52,15 +53,16 @@ def eval(
     limits = Limits(memory_bytes=int(memory * GIB))
     with _early_workers(sandbox, limits, devices.likely(device)) as early:
         # These import torch, as the workers do meanwhile: 1.2 s that are paid once and not twice.
-        from kernelyard.core.environment import resolve_device
-        from kernelyard.core.verdict import Status
-        from kernelyard.core.workload import DTYPES, parse_dtype
-        from kernelyard.judge.evaluate import evaluate
-        from kernelyard.judge.plan import Plan
-        from kernelyard.judge.sanitizing import check_possible
-        from kernelyard.report.verdict import verdict_lines
-        from kernelyard.sandbox.deadlines import Deadlines
-        from kernelyard.suites.kernelbench import load_problem, read_solution
+        with uncollected():
+            from kernelyard.core.environment import resolve_device
+            from kernelyard.core.verdict import Status
+            from kernelyard.core.workload import DTYPES, parse_dtype
+            from kernelyard.judge.evaluate import evaluate
+            from kernelyard.judge.plan import Plan
+            from kernelyard.judge.sanitizing import check_possible
+            from kernelyard.report.verdict import verdict_lines
+            from kernelyard.sandbox.deadlines import Deadlines
+            from kernelyard.suites.kernelbench import load_problem, read_solution
 
         where = resolve_device(device)
         program = check_possible(where) if sanitize else None

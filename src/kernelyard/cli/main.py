@@ -17,6 +17,7 @@ from pathlib import Path
 import typer
 
 from kernelyard.core.errors import UsageError
+from kernelyard.core.imports import uncollected
 
 INTERRUPTED = 128 + signal.SIGINT
 SUMMARY = "Build a GPU kernel, prove it, time it against the speed of light, judge a stranger's."
@@ -35,7 +36,8 @@ def build(verb: str | None) -> typer.Typer:
         for each in verbs():
             app.command(_spoken(each), help=_outline(each))(_application)
         return app
-    command = getattr(importlib.import_module(f"kernelyard.cli.{verb}"), verb)
+    with uncollected():
+        command = getattr(importlib.import_module(f"kernelyard.cli.{verb}"), verb)
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=verb)
     else:

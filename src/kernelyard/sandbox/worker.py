@@ -6,6 +6,11 @@ It answers eleven requests - ping, map, build, unpack, load, scatter, lend, run,
 expected value, tolerance, seed of inputs or statistic. Every call of the candidate goes through `run`.
 """
 
+# ruff: noqa: E402
+import gc
+
+gc.disable()  # as `core.imports` has it, which is itself imported too late
+
 import contextlib
 import importlib.util
 import os
@@ -41,6 +46,10 @@ from kernelyard.sandbox.wire import (
     named_leaves,
     unflatten,
 )
+
+# Nor is what was imported looked through later, in the middle of somebody's calls.
+gc.freeze()
+gc.enable()
 
 MESSAGE_LIMIT = 2000
 # Of a stream's priorities; torch takes the nearest that the device has.
