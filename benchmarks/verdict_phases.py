@@ -1,0 +1,75 @@
+"""Where a verdict's seconds go: problems' own references judged as solutions, one after another.
+
+    python benchmarks/verdict_phases.py [--device cuda] [--repeat 2] PROBLEM.py [PROBLEM.py ...]
+
+A line a verdict with its ending, and below it the seconds of each phase. The first of a process also pays for what is
+done once: the device's context, the ceilings, workers that are still importing torch. To hold two commits against each
+other, run them in turn: one machine's next minute differs by a tenth.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+
+from kernelyard.core.environment import resolve_device
+from kernelyard.core.problem import Source
+from kernelyard.core.verdict import Verdict
+from kernelyard.judge.evaluate import evaluate
+from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.pool import Pool, Post
+from kernelyard.suites.kernelbench import load_problem
+
+WARM_SECONDS = 60.0
+
+
+def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float]]:
+    """The verdict on a problem's reference, and seconds by phase in the order in which they began."""
+    problem = load_problem(path)
+    solution = Source(path, f"{problem.source.text}\n\n\nModelNew = Model\n")
+    spent: dict[str, float] = {}
+    now, begun = "the first question", time.monotonic()
+
+    def on_phase(phase: str) -> None:
+        nonlocal now, begun
+        end = time.monotonic()
+        spent[now] = spent.get(now, 0.0) + end - begun
+        now, begun = "timing rounds" if phase.startswith("timing round") else phase, end
+
+    post = pool.post
+    verdict = evaluate(
+        problem, solution, device=device, dtype=torch.float32, sandbox=post.kind, limits=post.limits, pool=pool,
+        on_phase=on_phase,
+    )  # fmt: skip
+    on_phase("the end")
+    return verdict, spent
+
+
+def shown(path: Path, verdict: Verdict, spent: dict[str, float]) -> str:
+    ending = f"{verdict.status.value}, {verdict.decision.value}" if verdict.decision else verdict.status.value
+    if verdict.speedup is not None and verdict.noise is not None:
+        interval = f"{verdict.speedup_low:.4g}-{verdict.speedup_high:.4g}"
+        ending += f", {verdict.speedup:.4g}x ({interval}) in {verdict.rounds} rounds, noise {100 * verdict.noise:.2g} %"
+    phases = "  ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items() if seconds >= 0.005)
+    return f"{path.stem}: {sum(spent.values()):.2f} s, {ending}\n  {phases}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", type=Path, nargs="+", metavar="PROBLEM.py")
+    parser.add_argument("--device")
+    parser.add_argument("--repeat", type=int, default=2, help="verdicts on each")
+    asked = parser.parse_args()
+    device = resolve_device(asked.device)
+    post = Post(choose(None, str(device)), Limits(), str(device))
+    with Pool(post) as pool:
+        pool.await_warm(WARM_SECONDS)
+        for path in asked.problems:
+            for _ in range(asked.repeat):
+                print(shown(path, *judged(path, pool, device)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
