@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from kernelyard.campaign.selfjudged import as_solution
 from kernelyard.core.environment import resolve_device
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Verdict
@@ -28,7 +29,7 @@ WARM_SECONDS = 60.0
 def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float]]:
     """The verdict on a problem's reference, and seconds by phase in the order in which they began."""
     problem = load_problem(path)
-    solution = Source(path, f"{problem.source.text}\n\n\nModelNew = Model\n")
+    solution = Source(path, as_solution(problem.source))
     spent: dict[str, float] = {}
     now, begun = "the first question", time.monotonic()
 
@@ -62,6 +63,8 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--repeat", type=int, default=2, help="verdicts on each")
     asked = parser.parse_args()
+    if missing := [str(path) for path in asked.problems if not path.is_file()]:
+        parser.error(f"no such file: {', '.join(missing)}")
     device = resolve_device(asked.device)
     post = Post(choose(None, str(device)), Limits(), str(device))
     with Pool(post) as pool:

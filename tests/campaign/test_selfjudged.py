@@ -23,7 +23,7 @@ SUITE = suite_of(1, 2, 3, 4)
 
 def of_itself(suite: Suite, number: int, speedup: float | None = None, **changes) -> Judged:
     entry = next(entry for entry in suite.entries if entry.number == number)
-    solution = hashlib.sha256(as_solution(entry).encode()).hexdigest()
+    solution = hashlib.sha256(as_solution(entry.source).encode()).hexdigest()
     given = {"level": entry.level, "solution_sha256": solution, "problem_sha256": entry.source.sha256}
     return judged(number, speedup, **{**given, **changes})
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernelyard.campaign.records import Judged, Key
 from kernelyard.core.errors import UsageError
+from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Decision, Status, Verdict
 from kernelyard.core.whole_file import write_whole
 from kernelyard.suites.suite import Entry, Suite
@@ -29,9 +30,9 @@ class SelfJudged:
         return self.passed and self.verdict is not None and self.verdict.decision is Decision.TIE
 
 
-def as_solution(entry: Entry) -> str:
+def as_solution(problem: Source) -> str:
     """The problem's own text, its Model under a solution's name."""
-    return f"{entry.source.text}\n\n\nModelNew = Model\n"
+    return f"{problem.text}\n\n\nModelNew = Model\n"
 
 
 def write_references(suite: Suite, folder: Path) -> list[Path]:
@@ -39,7 +40,8 @@ def write_references(suite: Suite, folder: Path) -> list[Path]:
 
     Raises UsageError, with nothing written, for a folder that holds another solution by one of these names.
     """
-    texts = {folder / f"{Key(each.level, each.number, 0)}_kernel.py": as_solution(each) for each in suite.entries}
+    sources = {folder / f"{Key(each.level, each.number, 0)}_kernel.py": each.source for each in suite.entries}
+    texts = {path: as_solution(source) for path, source in sources.items()}
     for path, text in texts.items():
         if path.exists() and path.read_bytes() != text.encode():
             raise UsageError(f"{path} is another solution; expected a folder without, or of these references")
@@ -56,7 +58,7 @@ def self_judged(suite: Suite, judged: Sequence[Judged]) -> list[SelfJudged]:
         entry = suite.entry(each.level, each.problem)
         if entry is None:
             continue
-        if each.verdict.solution_sha256 != hashlib.sha256(as_solution(entry).encode()).hexdigest():
+        if each.verdict.solution_sha256 != hashlib.sha256(as_solution(entry.source).encode()).hexdigest():
             raise UsageError(
                 f"{each.key} is not the reference of {entry.name}; expected a run on what `kernelyard problems"
                 " references` wrote"
