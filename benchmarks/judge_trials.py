@@ -1,6 +1,7 @@
 """How often the judge decides right: a baseline against itself, and against planted gains and losses of 3 %.
 
-    python benchmarks/judge_trials.py [--device cuda] [--gpus 1] [--pairs 10] [--trials 20] [--planted 10] [--json FILE]
+    python benchmarks/judge_trials.py [--device cuda] [--gpus 1] [--json FILE]
+        [--pairs 10] [--trials 20] [--gains 10] [--losses 10]
 
 A call is a loop in registers, about 1 ms long on an H100; the slower program takes 3 % more steps to the same answer.
 A pair is two new worker processes; a trial is a full set of rounds in them, with its own decision. Several GPUs share
@@ -185,14 +186,15 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1, help="devices that share the pairs of a kind")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--trials", type=int, default=20, help="A/A trials a pair")
-    parser.add_argument("--planted", type=int, default=10, help="planted trials a pair, of each kind")
+    parser.add_argument("--gains", type=int, default=10, help="trials a pair with a gain planted")
+    parser.add_argument("--losses", type=int, default=10, help="and with a loss")
     parser.add_argument("--json", type=Path, help="a file to which every trial is added with its rounds")
     asked = parser.parse_args()
     devices = resolve_devices(asked.device, asked.gpus)
     kinds = (
         Kind("against itself", 0, 0, Decision.TIE, asked.trials),
-        Kind("3 % faster", MORE, 0, Decision.FASTER, asked.planted),
-        Kind("3 % slower", 0, MORE, Decision.SLOWER, asked.planted),
+        Kind("3 % faster", MORE, 0, Decision.FASTER, asked.gains),
+        Kind("3 % slower", 0, MORE, Decision.SLOWER, asked.losses),
     )
     shares = [asked.pairs // len(devices) + (i < asked.pairs % len(devices)) for i in range(len(devices))]
     spawn = multiprocessing.get_context("spawn")

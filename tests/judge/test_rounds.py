@@ -15,9 +15,10 @@ from torch import Tensor
 
 from kernelyard.core import cores
 from kernelyard.core.operator import Tolerance
-from kernelyard.core.verdict import Decision, Status
+from kernelyard.core.verdict import Decision, Phase, Status
 from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge import turns
+from kernelyard.judge.clock import Clock
 from kernelyard.judge.decision import confirms
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
@@ -29,6 +30,7 @@ from kernelyard.judge.turns import run_sets, take_turn
 from kernelyard.sandbox.handing import describe as describe_output
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.returned import Fetched, Kept, Ran
+from kernelyard.sandbox.session import WentOn
 from kernelyard.sandbox.wire import Manner, layout
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -216,6 +218,72 @@ def test_on_an_accelerator_both_sides_launch_from_one_core_a_round(
     time_rounds(exam, candidate, baseline, PLAN, Findings(), first.bytes, lambda _: None)  # type: ignore[arg-type]
     assert candidate.cores == baseline.cores
     assert not candidate.cores if device == "cpu" else len(set(candidate.cores)) > PLAN.rounds // 2
+
+
+class Disturbed(Here):
+    """A call takes 1 ms, and 9 ms in the turns, by their number, in which the other side goes on. Those are what a
+    disturbance takes from, or adds to, a time."""
+
+    def __init__(self, other: Here | None, *turns: int) -> None:
+        super().__init__(CASES["softmax"][0])
+        self.other, self.turns, self.stills, self.is_disturbed = other, turns, 0, False
+
+    @contextmanager
+    def still(self, otherwise: Status = Status.REJECTED) -> Iterator[None]:
+        self.stills += 1
+        assert isinstance(self.other, Disturbed)
+        self.other.is_disturbed = self.stills in self.turns
+        with super().still(otherwise):
+            yield
+        if self.other.is_disturbed:
+            self.other.is_disturbed = False
+            raise WentOn(otherwise, Phase.TIME, "it ran")
+
+    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+        kept = super().run(sets, **asked).kept
+        taken = 9.0 if self.is_disturbed else 1.0
+        return Ran(((taken, taken),) * len(sets), taken * len(sets) / 1e3, kept)
+
+
+def disturbed(*, by_solution: tuple[int, ...] = (), by_baseline: tuple[int, ...] = ()) -> tuple[Clock, Findings]:
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    first, found = exam.first_question(), Findings()
+    candidate, baseline = Disturbed(None, *by_solution), Disturbed(None, *by_baseline)
+    candidate.other, baseline.other = baseline, candidate
+    return time_rounds(exam, candidate, baseline, PLAN, found, first.bytes, lambda _: None), found  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("by_solution", "by_baseline", "whose"), [((5,), (), "the solution"), ((), (8,), "the baseline")]
+)
+@pytest.mark.parametrize("at_the_end", [0, 2 * PLAN.rounds], ids=["in a round", "by the outer clock"])
+def test_what_was_timed_while_the_other_side_ran_is_left_out(
+    by_solution: tuple[int, ...], by_baseline: tuple[int, ...], whose: str, at_the_end: int
+) -> None:
+    later = [tuple(turn + at_the_end for turn in turns) for turns in (by_solution, by_baseline)]
+    clock, found = disturbed(by_solution=later[0], by_baseline=later[1])
+    assert {side.event for one in clock.rounds for side in (one.baseline, one.control, one.solution, one.again)} == {1}
+    measured = found.measured
+    assert measured is not None and measured.decision is Decision.TIE
+    assert {*measured.host_time.samples_ms, *measured.host_baseline.samples_ms} == {1}
+    (flag,) = found.flags
+    assert flag.name == "ran_in_anothers_turn" and flag.evidence.startswith(f"{whose}: it ran")
+
+
+@pytest.mark.parametrize(
+    ("by_solution", "by_baseline", "status"),
+    [
+        ((5, 8), (), Status.REJECTED),
+        ((), (5, 8), Status.INFRA_ERROR),
+        ((5, 2 * PLAN.rounds + 3), (), Status.REJECTED),
+    ],
+)
+def test_who_runs_in_anothers_turn_twice_is_through(
+    by_solution: tuple[int, ...], by_baseline: tuple[int, ...], status: Status
+) -> None:
+    with pytest.raises(WentOn, match="it ran") as raised:
+        disturbed(by_solution=by_solution, by_baseline=by_baseline)
+    assert raised.value.status is status
 
 
 @dataclass

@@ -134,7 +134,7 @@ def test_a_stop_waits_not_for_one_that_waits_for_a_stopped_child(tmp_path: Path)
         while not (child := processes.descendants(parent.pid)) or processes._states([parent.pid]) != {b"D"}:
             time.sleep(0.01)
         begin = time.monotonic()
-        stopped = processes.stop(os.getpid())
+        stopped, _ = processes.stop(os.getpid())
         seconds = time.monotonic() - begin
         states = processes._states(child), processes._states([parent.pid])
         parent.kill()

@@ -49,6 +49,8 @@ RULINGS: dict[str, tuple[Ruling, Ruling, Ruling]] = {
     "large_gain": _SHOWN,
     # The gain is not known then, and the decision says so; what disturbed may be another program.
     "disturbed_baseline": _SHOWN,
+    # Once, and the round was left out; the second time is the end.
+    "ran_in_anothers_turn": _SHOWN,
     # The answer: right within the tolerance, and worth knowing.
     "degenerate_problem": _SHOWN,
     "bits_differ": _SHOWN,

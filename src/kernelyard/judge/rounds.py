@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.spots import spot_mark
 from kernelyard.judge.turns import handed_over, lay_anew, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
-from kernelyard.sandbox.returned import Kept
+from kernelyard.sandbox.returned import Kept, Ran
 from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
 
@@ -104,10 +105,8 @@ def _rounds(
     calls = plan.calls_in_turn(question_bytes)
     bare_calls = most_bare_calls = 0
     needed = plan.rounds - 1
-    begin = time.monotonic()
-    tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
-    while True:
-        on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
+
+    def one_round() -> Round:
         sides: dict[str, Side] = {}
         if on_device:
             _begin_on_one_core(candidate, baseline)
@@ -132,7 +131,13 @@ def _rounds(
                             baseline, sets, exam, chosen, look_alike, look_alike_at_bare, bare_calls=bare_calls
                         )
             del sets
-        done = Round(**sides)
+        return Round(**sides)
+
+    begin = time.monotonic()
+    tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
+    while True:
+        on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
+        done = found.undisturbed(one_round)
         if tried:
             clock.add(done)
         else:
@@ -212,16 +217,22 @@ def _outside(
     It is asked for more before a solution is refused. Returned are the host's times of baseline and solution.
     """
     least = Least(), Least()
+
+    def both(count: int) -> tuple[list[list[Any]], Ran, Ran]:
+        sets = [exam.arguments() for _ in range(count)]
+        keep = [secrets.randbelow(count)]
+        with candidate.still(), blameless():
+            by_baseline = replace(run_sets(baseline, sets, exam.answer, keep, manner=Manner.BARE), kept=())
+            baseline.forget()
+        # Both sides' requests come to a process that has just been woken.
+        with baseline.still(Status.INFRA_ERROR):
+            by_candidate = run_sets(candidate, sets, exam.answer, keep, manner=Manner.BARE)
+        return sets, by_baseline, by_candidate
+
     for i_try in range(plan.patience):
         for count in counts * plan.outside_repeats:
-            sets = [exam.arguments() for _ in range(count)]
-            keep = [secrets.randbelow(count)]
-            with candidate.still(), blameless():
-                least[0].add(run_sets(baseline, sets, exam.answer, keep, manner=Manner.BARE))
-                baseline.forget()
-            # Both sides' requests come to a process that has just been woken.
-            with baseline.still(Status.INFRA_ERROR):
-                ran = run_sets(candidate, sets, exam.answer, keep, manner=Manner.BARE)
+            sets, ran_by_baseline, ran = found.undisturbed(partial(both, count))
+            least[0].add(ran_by_baseline)
             if least[1].add(ran):
                 for kept in ran.kept:
                     _look(exam, candidate, found, kept, sets[kept.index])

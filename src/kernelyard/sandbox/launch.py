@@ -195,7 +195,7 @@ class SandboxedProcess:
         A process can arm a timer that sends it SIGCONT, or be gone when it is to be stopped, with another in its place.
         So whoever must know asks before the end.
         """
-        pids = processes.stop(self._keeper.pid)
+        pids, moving = processes.stop(self._keeper.pid)
         begin, before = time.monotonic(), processes.cpu_seconds(pids)
 
         def went_on() -> str:
@@ -203,7 +203,8 @@ class SandboxedProcess:
             if set(processes.descendants(self._keeper.pid)) - set(pids):
                 return "it started processes while it was stopped"
             if seconds > _STILL_SECONDS:
-                return f"it ran for {seconds:.3g} s of {passed:.3g} while it was stopped"
+                late = f", with threads in {b' '.join(sorted(moving)).decode()} when that began" if moving else ""
+                return f"it ran for {seconds:.3g} s of {passed:.3g} while it was stopped{late}"
             return ""
 
         try:

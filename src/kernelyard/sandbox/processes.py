@@ -75,8 +75,9 @@ def _below(root: int, parents: dict[int, int]) -> list[int]:
     return found
 
 
-def stop(root: int) -> list[int]:
+def stop(root: int) -> tuple[list[int], set[bytes]]:
     """Stop all descendants of `root` until no new one is found; their pids. SIGCONT to each lets them go on.
+    And the states of threads that do not stand yet, as a rule of none.
 
     Waits until every thread of theirs stands, for one that sits in a call of the kernel's a fifth of a second. Where
     each process starts the next and ends, there is always a new one; the search is given up after a second.
@@ -91,7 +92,7 @@ def stop(root: int) -> list[int]:
         if time.monotonic() > (deadline if b"R" in moving else end_of_calls):
             break
         time.sleep(0.0005)
-    return stopped
+    return stopped, moving
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:

@@ -46,6 +46,10 @@ class Ended(Exception):
         return self.message
 
 
+class WentOn(Ended):
+    """The session's worker ran in somebody else's turn. It lives: who can do without that turn may go on."""
+
+
 class Session:
     """The one use of a worker. A context manager: leaving it ends every process of the candidate.
 
@@ -207,14 +211,13 @@ class Session:
 
     @contextlib.contextmanager
     def still(self, otherwise: Status = Status.REJECTED) -> Iterator[None]:
-        """Nothing of the worker runs inside: it is somebody else's turn. Raises Ended with `otherwise` where something
+        """Nothing of the worker runs inside: it is somebody else's turn. Raises WentOn with `otherwise` where something
         did. What its device was given before runs on."""
         with self.process.stopped() as went_on:
             yield
             reason = went_on()
         if reason:
-            self.process.kill()
-            raise Ended(otherwise, self.phase, reason)
+            raise WentOn(otherwise, self.phase, reason)
 
     def move_to(self, core: int) -> None:
         """Have the worker's first thread, which launches, wake up on one core of the host's.
