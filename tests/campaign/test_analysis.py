@@ -13,7 +13,7 @@ from kernelyard.campaign.analysis import Analysis
 from kernelyard.campaign.baselines import FILES, Variant
 from kernelyard.campaign.intervals import any_right, beta, holm, mean, share, sign_p, student_p
 from kernelyard.campaign.kernelbench_files import RESULTS, export
-from kernelyard.campaign.ledger import Ledger
+from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.outcomes import BEST, EAGER, kernelbench_status, of_judged
 from kernelyard.campaign.records import Foreign
@@ -130,7 +130,7 @@ def test_of_a_claim_that_is_not_shown_more_is_kept_than_is_credited() -> None:
     claim = judged(1, 3.0, half=1.2, confirmed=False, decision="inconclusive")
     stored = {compiled: baseline(1, compiled) for compiled in (0.5, 1 / 3, 0.05)}
     for compiled, decision in ((0.5, "inconclusive"), (1 / 3, "inconclusive"), (0.05, "slower")):
-        gains = of_judged(claim, lambda *_, compiled=compiled: stored[compiled]).gains  # type: ignore[misc]
+        gains = of_judged(claim, lambda *_, compiled=compiled: stored[compiled], ()).gains  # type: ignore[misc]
         assert (gains[EAGER].ratio, gains[EAGER].low, gains[EAGER].measured.ratio) == (1.0, None, 3.0)
         assert gains[BEST].ratio == pytest.approx(compiled) and gains[BEST].low is None
         assert gains[BEST].measured.ratio == pytest.approx(3 * compiled) and gains[BEST].decision == decision
@@ -180,6 +180,16 @@ def test_what_cannot_stand_against_compile_stands_against_eager_alone_and_is_sai
     found = analysed(tmp_path, [judged(1, 4.0)], stored=[baseline(1, 0.5, **changes)])
     assert [against.opponent for against in found.groups[0].against] == [EAGER]
     assert any(note in said for said in found.notes)
+
+
+def test_wrong_answers_stand_where_right_ones_do(tmp_path) -> None:
+    """Of times that are not comparable the right ones were left out, and what was wrong was all there was: 0 % of 2."""
+    warm = {v: timing(1.0).model_copy(update={"cache": "warm"}) for v in (Variant.EAGER, Variant.COMPILE)}
+    stored = [baseline(number, None, failures={}, times=warm) for number in (1, 2, 3)]
+    found = analysed(tmp_path, [judged(1, 4.0), judged(2)], stored=stored)
+    assert [against.opponent for against in found.groups[0].against] == [EAGER]
+    found, _ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), suite_of(1, 2, 3), {})
+    assert [(against.opponent, against.problems) for against in found.groups[0].against] == [(EAGER, 3)]
 
 
 def test_a_problem_stands_against_whom_all_of_its_samples_do(tmp_path) -> None:
@@ -342,6 +352,19 @@ def test_verdicts_that_came_after_the_export_are_said(tmp_path) -> None:
     assert read_run(run).unexported == 1
     found, _ = analyze(read_run(run), Opponents(), None, {})
     assert any("1 verdicts are not in eval_results.json" in note for note in found.notes)
+    # With a second level each has a file in a folder of its own, and the one that there is says nothing any more.
+    run_folder(run, [judged(1, 2.0, level=2)])
+    assert read_run(run).unexported == 3
+
+
+def test_a_run_whose_ledger_is_gone_is_still_ours(tmp_path) -> None:
+    run = run_folder(tmp_path / "run", [judged(1, 2.0)])
+    with Ledger(run) as ledger:
+        export(run, ledger.judged(), [])
+    (run / FILE_NAME).unlink()
+    notes = analyze(read_run(run, [1]), Opponents(), None, {})[0].notes
+    assert any("judged by kernelyard, whose kernelyard.sqlite is gone" in note for note in notes)
+    assert not any("KernelBench: right by its tolerance" in note for note in notes)
 
 
 def test_a_level_is_a_part_of_a_run(tmp_path) -> None:
@@ -379,6 +402,8 @@ def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
     assert [each.number for each in answers] == [3, 4]
     assert found.groups[0].unanswered == 1
     assert any("in no other, and with them 1 problems" in note for note in found.notes)
+    # Of a suite without problem 2 it is no part.
+    assert read_run(tmp_path / "run").on(suite_of(3, 4)).foreign == ()
 
 
 @pytest.mark.parametrize(

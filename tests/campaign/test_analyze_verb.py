@@ -65,3 +65,19 @@ def test_two_runs_are_compared_and_one_alone_is_needed(tmp_path: Path) -> None:
     assert json.loads(done.stdout.splitlines()[-1])["single"][0]["real"]
     done = kernelyard("analyze")
     assert (done.returncode, done.stderr) == (2, "kernelyard: expected the folder of a run, or --compare RUN_A RUN_B\n")
+
+
+def test_a_comparison_takes_no_baseline_of_another_device_and_no_k(tmp_path: Path) -> None:
+    entry = {"sample_id": 0, "compiled": True, "correctness": True, "metadata": {"hardware": "a"}, "runtime": 1.0}
+    runs = [tmp_path / name for name in ("a", "b")]
+    for run in runs:
+        run.mkdir()
+        (run / "eval_results.json").write_text(json.dumps({"1": [entry]}))
+    baseline = tmp_path / "baseline_time_torch.json"
+    baseline.write_text(json.dumps({"level1": {"1_x.py": {"mean": 2.5, "hardware": "another"}}}))
+    for said, rest in (
+        ("is of another, the run of a", ["--baseline", baseline]),
+        ("--k are of one run", ["--k", 5]),
+    ):
+        done = kernelyard("analyze", "--compare", *runs, "--level", 1, *rest)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and said in done.stderr

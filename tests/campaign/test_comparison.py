@@ -7,6 +7,7 @@ from made_up_runs import ENVIRONMENT, judged, run_folder
 
 from kernelyard.campaign.comparison import Comparison, Side, compare
 from kernelyard.campaign.opponents import Opponents
+from kernelyard.campaign.records import Judged
 from kernelyard.campaign.runs import answers_of, read_run, side_of
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Status
@@ -39,6 +40,39 @@ def test_shares_are_told_apart_by_the_problems_that_differ(tmp_path) -> None:
     assert correct.real
     b = [judged(problem, 1.5 if problem > 3 else None) for problem in range(1, 31)]
     assert not compared(tmp_path / "three", a, b).summary[0].real
+
+
+def test_ten_samples_are_no_better_than_one_of_the_same_model(tmp_path) -> None:
+    """Where one in five is right, a share of ten samples is above that of one on most problems."""
+    draw = random.Random(0)
+
+    def samples(count: int) -> list[Judged]:
+        return [
+            judged(problem, 1.5 if draw.random() < 0.2 else None, sample=sample)
+            for problem in range(1, 61)
+            for sample in range(count)
+        ]
+
+    for name, (a, b) in {"ten": (1, 10), "one": (10, 1)}.items():
+        correct = compared(tmp_path / name, samples(a), samples(b)).summary[0]
+        assert correct.a == pytest.approx(0.2, abs=0.1) and correct.b == pytest.approx(0.2, abs=0.1)
+        assert not correct.real
+    unanswered = compared(
+        tmp_path / "real", samples(1), [judged(n, 1.5, sample=k) for n in range(1, 61) for k in (0, 1)]
+    )
+    assert unanswered.summary[0].real
+
+
+def test_a_run_in_which_nothing_was_timed_is_compared_by_what_is_right(tmp_path) -> None:
+    found = compared(tmp_path, [judged(n) for n in range(1, 21)], [judged(n, 2.0) for n in range(1, 21)])
+    assert found.summary[0].real and found.summary[0].only_b == 20
+
+
+def test_of_two_texts_in_one_run_a_problem_is_left_out(tmp_path) -> None:
+    """Whichever sample comes last."""
+    a = [judged(1, 2.0, sample=0, problem_sha256="old"), judged(1, 2.0, sample=1), judged(2, 2.0)]
+    found = compared(tmp_path, a, [judged(1, 2.0), judged(2, 2.0)])
+    assert (found.problems, list(found.left_out.values())) == (1, ["the problem's text differs"])
 
 
 def test_speedups_are_paired_by_problem(tmp_path) -> None:

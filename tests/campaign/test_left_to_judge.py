@@ -1,15 +1,18 @@
 """What a run has still to judge, when it is called again."""
 
+import json
 from pathlib import Path
 
 import pytest
 from solutions import PROBLEMS, write
+from typer.testing import CliRunner
 from verdicts import ENVIRONMENT, SETTINGS
 from verdicts import judged as made_up
 
 from kernelyard.campaign.candidates import find
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.records import Foreign, Judged, Key
+from kernelyard.cli.main import build
 from kernelyard.cli.run import _left
 from kernelyard.core.verdict import Status
 from kernelyard.suites.sources import folder
@@ -74,3 +77,24 @@ def test_what_kernelbench_judged_is_judged_again_where_that_is_asked_for(again: 
     again.ledger.take_over([Foreign(level=0, problem=1, sample=0, outcome={"compiled": True})])
     assert again.left() == again.keys[1:]
     assert again.left(again=True) == again.keys
+
+
+def test_what_kernelbench_writes_while_a_run_is_under_way_is_kept(
+    again: Again, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"sample_id": 7, "compiled": True, "correctness": True, "metadata": {}, "runtime": 1.0, "runtime_stats": {}}
+    results = again.run / "eval_results.json"
+
+    class Meanwhile:
+        unfit = ()
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def run(self) -> None:
+            results.write_text(json.dumps({"1": [entry], "2": [entry]}))
+
+    results.write_text(json.dumps({"1": [entry]}))
+    monkeypatch.setattr("kernelyard.cli.run.Pipeline", Meanwhile)
+    arguments = ["run", str(again.run), "--suite", str(again.problems), "--device", "cpu", "--rounds", "3"]
+    done = CliRunner().invoke(build("run"), arguments)
+    assert [one["sample_id"] for one in json.loads(results.read_text())["2"]] == [7], done.output

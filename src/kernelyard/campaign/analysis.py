@@ -7,7 +7,7 @@ Student's t on the logarithms; both take the problems for a sample of all that c
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelyard.campaign.intervals import Mean, Share, any_right, geometric, mean, share
 from kernelyard.campaign.kernelbench_score import KernelBenchScore
@@ -46,6 +46,10 @@ class Answers:
     @property
     def title(self) -> str:
         return f"level {self.level} problem {self.number}" if self.level else f"problem {self.number}"
+
+    def first(self, count: int) -> "Answers":
+        """The problem with so many of the samples that say something."""
+        return replace(self, outcomes=tuple(sorted(self.counted, key=lambda outcome: outcome.key)[:count]))
 
     def right(self) -> float:
         """The share of its samples that are right."""

@@ -17,10 +17,13 @@ from kernelyard.judge.decision import MARGIN
 from kernelyard.judge.statistics import Ratio, paired_ratio
 
 NORMAL95 = 1.96
+_OF_TIMES = {"timer", "cache"}
+"""What a run in which nothing was timed does not say: it can be compared by what is right."""
 METHOD = (
     "paired by problem; shares by the exact sign test on the problems that differ (McNemar's where each has one"
-    " sample), speedups by Student's t on the logarithms of their ratio, single problems by both verdicts' intervals"
-    f" and a margin of {100 * MARGIN:g} %; chances adjusted by Holm for the questions asked at once"
+    " sample), of as many samples as either run has, the first ones; speedups by Student's t on the logarithms of their"
+    f" ratio, single problems by both verdicts' intervals and a margin of {100 * MARGIN:g} %; chances adjusted by Holm"
+    " for the questions asked at once"
 )
 
 
@@ -30,8 +33,8 @@ class Side:
 
     run: str
     answers: Mapping[tuple[int, int], Answers]
-    hashes: Mapping[tuple[int, int], str]
-    """SHA-256 of each problem's text; nothing for a run that kept none."""
+    hashes: Mapping[tuple[int, int], frozenset[str]]
+    """SHA-256 of each problem's texts; nothing for a run that kept none."""
     must_agree: Mapping[str, str]
     """Without these alike times are not comparable: device, dtype, timer, cache."""
     should_agree: Mapping[str, str]
@@ -76,16 +79,15 @@ class Comparison(Record):
 def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
     """Raises UsageError where the runs' settings forbid it, or no problem is in both."""
     for name, said, other in _unlike(a.must_agree, b.must_agree):
+        if name in _OF_TIMES and None in (said, other):
+            continue
         raise UsageError(f"{a.run} and {b.run} cannot be compared: {name} {said} and {other}; expected the same")
     left_out = _left_out(a, b)
     places = sorted(place for place in a.answers.keys() & b.answers.keys() if _title(a, b, place) not in left_out)
     if not places:
         raise UsageError(f"{a.run} and {b.run} have no problem in common that both judged")
     pairs = [(a.answers[place], b.answers[place]) for place in places]
-    summary = [
-        _shares(f"fast_{p:g}", [(one.fast(EAGER, p), other.fast(EAGER, p)) for one, other in pairs])
-        for p in dict.fromkeys([0.0, *p_values])
-    ]
+    summary = [_shares(p, pairs) for p in dict.fromkeys([0.0, *p_values])]
     if speeds := _speeds(pairs):
         summary.append(speeds)
     single = [found for one, other in pairs if (found := _problem(one, other))]
@@ -118,7 +120,7 @@ def _left_out(a: Side, b: Side) -> dict[str, str]:
             reasons[_title(a, b, place)] = f"not in {missing[0]}"
         elif unjudged:
             reasons[_title(a, b, place)] = f"no verdict in {unjudged[0]}"
-        elif a.hashes.get(place) != b.hashes.get(place) and place in a.hashes and place in b.hashes:
+        elif place in a.hashes and place in b.hashes and len(a.hashes[place] | b.hashes[place]) > 1:
             reasons[_title(a, b, place)] = "the problem's text differs"
     return reasons
 
@@ -128,18 +130,27 @@ def _title(a: Side, b: Side, place: tuple[int, int]) -> str:
     return f"{answers.title} {answers.name}"
 
 
-def _shares(what: str, pairs: Sequence[tuple[float, float]]) -> Difference:
-    ups, downs = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
+def _shares(p: float, pairs: Sequence[tuple[Answers, Answers]]) -> Difference:
+    """Tested is as many samples of either run as the other has: of one sample a share is 0 or 1, of ten a tenth or two,
+    so that where one in five is right the run of ten would be the better one on most problems."""
+    even = [(one.first(count), other.first(count)) for one, other in pairs for count in [_fewer(one, other)]]
+    shares = [(one.fast(EAGER, p), other.fast(EAGER, p)) for one, other in even]
+    ups, downs = sum(a > b for a, b in shares), sum(a < b for a, b in shares)
     return Difference(
-        what=what,
+        what=f"fast_{p:g}",
         problems=len(pairs),
-        a=sum(a for a, _ in pairs) / len(pairs),
-        b=sum(b for _, b in pairs) / len(pairs),
+        a=sum(one.fast(EAGER, p) for one, _ in pairs) / len(pairs),
+        b=sum(other.fast(EAGER, p) for _, other in pairs) / len(pairs),
         only_a=ups,
         only_b=downs,
         chance=sign_p(ups, downs),
         real=False,
     )
+
+
+def _fewer(one: Answers, other: Answers) -> int:
+    """Samples of the run that has fewer; of one that has none all of the other's count, for it is wrong anyhow."""
+    return min((len(side.counted) for side in (one, other) if side.counted), default=0)
 
 
 def _speeds(pairs: Sequence[tuple[Answers, Answers]]) -> Difference | None:

@@ -1,7 +1,7 @@
 """What became of each sample, as an analysis counts it: right or wrong, and how fast beside which opponent."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from kernelyard.judge.statistics import Ratio
 EAGER, BEST = "eager", "min(eager, compile)"
 OPPONENTS = (EAGER, BEST)
 
+Method = tuple[str, str]
+"""Clock and cache: `Timing.method`."""
 FindBaseline = Callable[[str, str, str, bool], Baseline | None]
 """By the problem's SHA-256, dtype, device name and training mode: `BaselineFolder.find`."""
 
@@ -63,16 +65,19 @@ class Outcome:
         return self.key.level, self.key.problem
 
 
-def of_judged(judged: Judged, find: FindBaseline) -> Outcome:
-    """A verdict of ours. Eager was timed in its own rounds; the faster of eager and compile comes from `find`."""
+def of_judged(judged: Judged, find: FindBaseline, methods: Collection[Method]) -> Outcome:
+    """A verdict of ours. Eager was timed in its own rounds; the faster of eager and compile comes from `find`.
+
+    `methods`: by which its run was timed. A wrong answer has no time, and is counted where a right one were: with the
+    right ones left out for their method, it would be all there is.
+    """
     verdict = judged.verdict
     baseline = baseline_of(verdict, find)
-    compiled = baseline is not None and has_compile(baseline)
+    opponents = opponents_beside(baseline, [verdict.time.method] if verdict.time else methods)
     gains: dict[str, Gain] = {}
     if verdict.speedup is not None:
         gains[EAGER] = _over_eager(verdict, verdict.speedup)
-        compiled = baseline is not None and compiled and comparable(baseline, verdict)
-        if baseline is not None and compiled:
+        if baseline is not None and BEST in opponents:
             gains[BEST] = _over_best(gains[EAGER], verdict.noise or 0.0, baseline)
     return Outcome(
         key=judged.key,
@@ -81,7 +86,7 @@ def of_judged(judged: Judged, find: FindBaseline) -> Outcome:
         phase=verdict.phase.value if verdict.phase else None,
         right=verdict.status is Status.PASSED,
         gains=gains,
-        opponents=OPPONENTS if compiled else (EAGER,),
+        opponents=opponents,
         percent_of_floor=verdict.percent_of_floor,
     )
 
@@ -89,6 +94,13 @@ def of_judged(judged: Judged, find: FindBaseline) -> Outcome:
 def baseline_of(verdict: Verdict, find: FindBaseline) -> Baseline | None:
     """The stored baseline of what was judged, as it was judged."""
     return find(verdict.problem_sha256, verdict.dtype, verdict.environment.device_name, verdict.train_mode)
+
+
+def opponents_beside(baseline: Baseline | None, methods: Collection[Method]) -> tuple[str, ...]:
+    """Against whom a problem counts that was timed by these methods, given its baseline."""
+    if baseline is None or not has_compile(baseline):
+        return (EAGER,)
+    return OPPONENTS if all(baseline.times[Variant.EAGER].method == method for method in methods) else (EAGER,)
 
 
 def has_compile(baseline: Baseline) -> bool:

@@ -3,25 +3,28 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kernelyard.campaign.analysis import P_VALUES, Analysis, Answers, groups
 from kernelyard.campaign.candidates import levels_of
 from kernelyard.campaign.comparison import Side
-from kernelyard.campaign.kernelbench_files import RESULTS, is_told, read, results_folder
+from kernelyard.campaign.kernelbench_files import JUDGE, RESULTS, is_told, read, results_folder
 from kernelyard.campaign.kernelbench_score import kernelbench_score
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.outcomes import (
     EAGER,
     OPPONENTS,
+    Method,
     Outcome,
     baseline_of,
     comparable,
     has_compile,
     of_judged,
     of_kernelbench,
+    opponents_beside,
 )
 from kernelyard.campaign.records import Foreign, Judged, Key
 from kernelyard.core.errors import UsageError
@@ -89,7 +92,8 @@ class Run:
                 f" of its problems, {len(self.judged) - len(there)} on other ones); expected the suite that was judged"
             )
         elsewhere = {each.key for each in there} - {each.key for each in kept}
-        return replace(self, judged=kept, elsewhere=tuple(sorted(elsewhere)))
+        foreign = tuple(key for key in self.foreign if (key.level, key.problem) in texts)
+        return replace(self, judged=kept, foreign=foreign, elsewhere=tuple(sorted(elsewhere)))
 
     @property
     def unexported(self) -> int:
@@ -101,24 +105,46 @@ class Run:
             for entry in entries
         }
         ours = [(*astuple(each.key), each.verdict.solution_sha256) for each in self.judged if is_told(each)]
-        return sum(each[0] in self.results and each not in told for each in ours)
+        return sum(each not in told for each in ours)
 
     @property
     def hardware(self) -> str | None:
         """The device that it ran on, where that is known."""
         if self.judged:
             return self.judged[0].verdict.environment.device_name
-        entries = (entry for level in self.results.values() for samples in level.values() for entry in samples)
-        said = ((entry.get("metadata") or {}).get("hardware") for entry in entries)
-        return next((name for name in said if name), None)
+        return next((name for said in self._metadata if (name := said.get("hardware"))), None)
 
     @property
+    def is_ours(self) -> bool:
+        """Whether its results were written by kernelyard."""
+        return any(str(said.get(JUDGE, "")).startswith("kernelyard") for said in self._metadata)
+
+    @property
+    def _metadata(self) -> list[Mapping[str, Any]]:
+        """Of each of its results."""
+        entries = (entry for level in self.results.values() for samples in level.values() for entry in samples)
+        return [entry.get("metadata") or {} for entry in entries]
+
+    @cached_property
     def facts(self) -> dict[str, str]:
         """What its verdicts say of themselves, several where they differ; the device of KernelBench's results."""
         if not self.judged:
             return {"device": self.hardware} if self.hardware else {}
         found = {name: _several(fact(each.verdict) for each in self.judged) for name, fact in FACTS.items()}
         return {name: said for name, said in found.items() if said}
+
+    @cached_property
+    def methods(self) -> frozenset[Method]:
+        """How its verdicts were timed."""
+        return frozenset(each.verdict.time.method for each in self.judged if each.verdict.time)
+
+    @property
+    def texts(self) -> dict[tuple[int, int], set[str]]:
+        """SHA-256 of the texts that each problem's verdicts are on."""
+        found: dict[tuple[int, int], set[str]] = {}
+        for each in self.judged:
+            found.setdefault((each.level, each.problem), set()).add(each.verdict.problem_sha256)
+        return found
 
     @property
     def theirs(self) -> set[tuple[int, int]]:
@@ -166,7 +192,9 @@ def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answ
     that has nothing else beside verdicts is left out, for it was answered and nobody here judged it. So is one whose
     verdicts are on another text.
     """
-    outcomes = [of_judged(each, opponents.find) for each in run.judged] or _foreign_outcomes(run, opponents, suite)
+    outcomes = [of_judged(each, opponents.find, run.methods) for each in run.judged] or _foreign_outcomes(
+        run, opponents, suite
+    )
     by_place: dict[tuple[int, int], list[Outcome]] = {}
     for outcome in outcomes:
         by_place.setdefault(outcome.place, []).append(outcome)
@@ -194,7 +222,7 @@ def _opponents_of(entry: Entry, run: Run, opponents: Opponents) -> tuple[str, ..
     if run.judged:
         facts = run.facts
         baseline = opponents.find(entry.source.sha256, facts["dtype"], facts["device"], facts["mode"] == TRAINING)
-        return OPPONENTS if baseline is not None and has_compile(baseline) else (EAGER,)
+        return opponents_beside(baseline, run.methods)
     eager, compiled = opponents.mean_ms(entry.level, entry.name)
     return OPPONENTS if None not in (eager, compiled) else (EAGER,) if eager is not None else ()
 
@@ -288,8 +316,11 @@ def _notes(run: Run, opponents: Opponents, suite: Suite | None) -> Iterable[str]
         yield f"{count} verdicts are not in {RESULTS} and KernelBench's line: `kernelyard run RUN --export` adds them"
     if run.judged and run.foreign:
         also = f", and with them {len(run.theirs)} problems" if run.theirs else ""
-        yield f"{len(run.foreign)} samples were judged by KernelBench alone: they are in its line and in no other{also}"
-    if not run.judged:
+        where = "in its line and in no other" if suite is None or suite.whole else "in no line"
+        yield f"{len(run.foreign)} samples were judged by KernelBench alone: they are {where}{also}"
+    if not run.judged and run.is_ours:
+        yield f"judged by kernelyard, whose {FILE_NAME} is gone: what {RESULTS} keeps has no interval and no decision"
+    elif not run.judged:
         yield "judged by KernelBench: right by its tolerance, speedups over stored means, no interval and no decision"
     if suite is None:
         yield "no suite was given: only problems with a sample count, and one that nobody answered is missed"
@@ -338,7 +369,7 @@ def side_of(run: Run, answers: Sequence[Answers]) -> Side:
     return Side(
         run=str(run.folder),
         answers={(each.level, each.number): each for each in answers},
-        hashes={(each.level, each.problem): each.verdict.problem_sha256 for each in run.judged},
+        hashes={place: frozenset(texts) for place, texts in run.texts.items()},
         must_agree={name: facts[name] for name in MUST_AGREE if name in facts},
         should_agree={name: said for name, said in facts.items() if name not in MUST_AGREE},
     )

@@ -63,8 +63,8 @@ def analyze(
     levels = numbers(selection.level, "--level") if selection.level else ()
     console = table_console()
     if against is not None:
-        if html or png or table:
-            raise UsageError("--html, --png and --table are of one run, not of --compare")
+        if html or png or table or k:
+            raise UsageError("--html, --png, --table and --k are of one run, not of --compare")
         a, b = (_side(_read(folder, levels), opponents, selection) for folder in against)
         compared = compare(a, b, p_values)
         console.print(comparison_text(compared))
@@ -109,6 +109,8 @@ def _read(folder: Path, levels: Sequence[int]) -> Run:
 def _side(run: Run, opponents: Opponents, selection: Selection) -> Side:
     suite = _suite(selection, run)
     run = run.on(suite) if suite is not None else run
+    if run.hardware is not None:
+        opponents.fits(run.hardware)
     return side_of(run, answers_of(run, opponents, suite))
 
 

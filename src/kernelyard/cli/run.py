@@ -110,7 +110,8 @@ def run(
     )
     with Ledger(folder, create=True) as ledger:
         ledger.begin(suite, settings, environment)
-        _take_over(ledger, folder, levels_of(folder) | {candidate.key.level for candidate in found.candidates})
+        levels = levels_of(folder) | {candidate.key.level for candidate in found.candidates}
+        _take_over(ledger, folder, levels)
         left = _left(ledger, suite, found, retry or (), again=again)
         jobs = jobs or max(1, usable_cores() - CORES_A_SLOT * len(devices))
         known = {one.key for one in ledger.foreign()} - {candidate.key for candidate in left}
@@ -124,6 +125,8 @@ def run(
             pipeline.run()
         for reason in (*found.unreadable, *pipeline.unfit):
             print(f"kernelyard: {reason}", file=sys.stderr)
+        # What KernelBench wrote while this ran is kept, too.
+        _take_over(ledger, folder, levels)
         _export(folder, ledger)
         known = {one.key for one in ledger.foreign()}
         keys = [candidate.key for candidate in found.candidates]
