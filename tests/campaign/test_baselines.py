@@ -1,7 +1,9 @@
 """Baselines: kept with what they hold for, never found for anything else, readable by KernelBench's script."""
 
 import errno
+import fcntl
 import json
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 from verdicts import ENVIRONMENT
 
+from kernelyard.campaign import baselines as module
 from kernelyard.campaign.baselines import (
     FILES,
     LEDGER,
@@ -19,12 +22,13 @@ from kernelyard.campaign.baselines import (
     read_kernelbench,
 )
 from kernelyard.campaign.kernelbench_files import statistics
-from kernelyard.campaign.measuring import Request, measure_all
+from kernelyard.campaign.measuring import Request, _call, measure_all
 from kernelyard.cli.main import build
 from kernelyard.core.environment import describe
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Timing
+from kernelyard.judge.statistics import paired_ratio
 from kernelyard.suites.kernelbench import problem_of
 from kernelyard.suites.suite import Entry
 
@@ -157,6 +161,67 @@ def test_a_damaged_ledger_is_said(tmp_path) -> None:
         BaselineFolder.read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "samples", [{Variant.COMPILE: 8}, {Variant.EAGER: 1, Variant.COMPILE: 1}, {Variant.EAGER: 8, Variant.COMPILE: 1}]
+)
+def test_a_line_that_no_ratio_can_be_made_of_is_said(tmp_path, samples: dict[Variant, int]) -> None:
+    line = json.loads(baseline().model_dump_json())
+    one = line["times"]["eager"]
+    line["times"] = {variant.value: one | {"samples_ms": [1.0] * count} for variant, count in samples.items()}
+    (tmp_path / LEDGER).write_text(json.dumps(line) + "\n")
+    with pytest.raises(UsageError, match=rf"{LEDGER}:1: no baseline \(expected a time of eager, and 2 samples"):
+        BaselineFolder.read(tmp_path)
+
+
+def test_variants_of_fewer_samples_are_compared_by_fewer_spans() -> None:
+    few = Timing(samples_ms=(1.0, 1.0, 1.0), timer="host", cache="cold")
+    assert baseline(times={Variant.EAGER: times(2.0), Variant.COMPILE: few}).gain(Variant.COMPILE).mean > 1.9
+
+
+def test_what_another_process_is_writing_is_waited_for(tmp_path) -> None:
+    """Its line is half there: taken for what a kill cut short, it would be lost."""
+    folder = BaselineFolder(tmp_path, [])
+    folder.add(baseline())
+    line = baseline("2_x.py", "q").model_dump_json().encode() + b"\n"
+    adding = threading.Thread(target=folder.add, args=(baseline("3_y.py", "r"),))
+    with (tmp_path / LEDGER).open("ab", buffering=0) as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(line[:100])
+        adding.start()
+        adding.join(0.2)
+        other.write(line[100:])
+    adding.join(10)
+    assert [each.problem for each in BaselineFolder.read(tmp_path).entries] == [1, 2, 3]
+
+
+def test_the_view_has_what_another_process_measured(tmp_path) -> None:
+    ours, others = BaselineFolder(tmp_path, []), BaselineFolder(tmp_path, [])
+    ours.add(baseline())
+    others.add(baseline("2_x.py", "q"))
+    assert set(read_kernelbench(ours.write_kernelbench()[0]).level(1)) == {"1_Softmax.py", "2_x.py"}
+
+
+def test_a_variant_without_a_time_left_loses_its_view_and_no_strangers(tmp_path) -> None:
+    folder = BaselineFolder(tmp_path, [])
+    folder.add(baseline())
+    folder.write_kernelbench()
+    theirs = tmp_path / FILES[Variant.MAX_AUTOTUNE]
+    theirs.write_text("{}")
+    folder.add(baseline(problem="a newer text", times={Variant.EAGER: times(2.0)}))
+    assert [path.name for path in folder.write_kernelbench()] == [FILES[Variant.EAGER]]
+    assert not (tmp_path / FILES[Variant.COMPILE]).exists() and theirs.read_text() == "{}"
+
+
+@pytest.mark.parametrize("inputs", [[3], [[torch.zeros(1)]], [{"x": torch.zeros(1)}]])
+def test_the_device_is_the_requests_whatever_the_inputs_are(monkeypatch, inputs: list[object]) -> None:
+    """A list of tensors was taken for none, and a GPU recorded as lacking one for good."""
+    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
+    call = partial(_call, torch.nn.Identity(), inputs, Variant.CUDAGRAPHS)
+    assert call(torch.device("cuda"))() is inputs[0]
+    with pytest.raises(UsageError, match="needs a GPU"):
+        call(torch.device("cpu"))
+
+
 def test_a_folder_is_of_one_device_and_dtype_and_never_overwrites_others(tmp_path) -> None:
     folder = BaselineFolder(tmp_path, [baseline()])
     folder.fits(ENVIRONMENT, "float32", False)
@@ -222,7 +287,16 @@ def test_the_fastest_is_never_one_that_loses_to_eager_in_the_same_spans() -> Non
     found = baseline(times={Variant.EAGER: eager, Variant.COMPILE: compiled})
     assert compiled.p50_ms < eager.p50_ms and found.gain(Variant.COMPILE).mean < 1
     assert found.best is Variant.EAGER
-    assert baseline(times={Variant.COMPILE: compiled}).best is None
+
+
+def test_a_gain_is_computed_once(monkeypatch) -> None:
+    """A run of a hundred samples a problem asks for it at each verdict."""
+    asked = []
+    monkeypatch.setattr(module, "paired_ratio", lambda *pair: asked.append(pair) or paired_ratio(*pair))
+    found = baseline()
+    assert {found.best for _ in range(9)} == {Variant.COMPILE}
+    assert len({found.gain(Variant.COMPILE).mean for _ in range(9)}) == 1
+    assert len(asked) == len(found.times)
 
 
 @pytest.mark.parametrize("mean", ["null", "0", "-1", "NaN", '"x"'])

@@ -22,6 +22,27 @@ def test_a_file_that_cannot_be_read_is_said_and_the_others_are_found(tmp_path: P
     assert len(found.unreadable) == 4 and all("cannot be read" in why for why in found.unreadable)
 
 
+def test_a_sample_number_that_no_ledger_holds_is_said_and_the_others_are_found(tmp_path: Path) -> None:
+    """A file named by the time of its making, to the microsecond, ended the run with the ledger's blame."""
+    (tmp_path / "level_1_problem_1_sample_9223372036854775807_kernel.py").write_text("the last one")
+    (tmp_path / "level_1_problem_1_sample_20260101120000123456_kernel.py").write_text("a solution")
+    (tmp_path / "1_Made_Up").mkdir()
+    (tmp_path / "1_Made_Up" / "9223372036854775808.py").write_text("a solution")
+    found = find(tmp_path, suite_of(1))
+    assert [candidate.key for candidate in found.candidates] == [Key(1, 1, 2**63 - 1)]
+    assert len(found.unreadable) == 2 and all("expected 9223372036854775807 at most" in why for why in found.unreadable)
+
+
+@pytest.mark.parametrize("name", ["level_1_problem_{}_sample_0_kernel.py", "{}_Made_Up/0.py"])
+def test_what_was_not_chosen_is_counted_by_either_layout(tmp_path: Path, name: str) -> None:
+    for number in (1, 2):
+        path = tmp_path / name.format(number)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("a solution")
+    found = find(tmp_path, suite_of(1))
+    assert [candidate.key for candidate in found.candidates] == [Key(1, 1, 0)] and found.unwanted == 1
+
+
 def test_a_folder_of_nothing_that_can_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "level_1_problem_1_sample_1_kernel.py").symlink_to("nowhere")
     with pytest.raises(UsageError, match="cannot be read"):

@@ -13,7 +13,7 @@ from kernelyard.campaign.candidates import find
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.records import Foreign, Judged, Key
 from kernelyard.cli.main import build
-from kernelyard.cli.run import _left
+from kernelyard.cli.run import _is_missing, _left
 from kernelyard.core.verdict import Status
 from kernelyard.suites.sources import folder
 
@@ -98,3 +98,17 @@ def test_what_kernelbench_writes_while_a_run_is_under_way_is_kept(
     arguments = ["run", str(again.run), "--suite", str(again.problems), "--device", "cpu", "--rounds", "3"]
     done = CliRunner().invoke(build("run"), arguments)
     assert [one["sample_id"] for one in json.loads(results.read_text())["2"]] == [7], done.output
+
+
+@pytest.mark.parametrize("changed", [{}, {"solution": "older"}, {"problem": "older"}])
+def test_a_verdict_that_another_process_came_to_on_another_text_is_missing(
+    again: Again, changed: dict[str, str]
+) -> None:
+    suite = folder(again.problems)
+    candidate = find(again.run, suite).candidates[0]
+    assert _is_missing(again.ledger, suite, candidate, ())
+    assert not _is_missing(again.ledger, suite, candidate, again.keys), "KernelBench has an outcome of it"
+    right = again.verdict(candidate.key).verdict
+    hashes = {"solution": right.solution_sha256, "problem": right.problem_sha256}
+    again.ledger.finish(made_up(candidate.key, **{**hashes, **changed}))
+    assert _is_missing(again.ledger, suite, candidate, ()) is bool(changed)

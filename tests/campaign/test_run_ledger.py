@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ import pytest
 from verdicts import ENVIRONMENT, SETTINGS, judged, suite
 
 from kernelyard.campaign import ledger as module
+from kernelyard.campaign import work as work_module
 from kernelyard.campaign.ledger import FILE_NAME, Ledger, Owner
 from kernelyard.campaign.records import Candidate, Foreign, Key
-from kernelyard.campaign.work import Work
+from kernelyard.campaign.work import Task, Work
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Status
@@ -110,19 +112,96 @@ def test_settings_do_not_change_under_who_is_judging(ledger: Ledger, tmp_path: P
         assert other.judged() == []
 
 
-def test_a_verdict_on_a_text_that_is_no_longer_in_the_file_is_not_waited_for(ledger: Ledger, tmp_path: Path) -> None:
+@pytest.mark.parametrize("older", [{"solution": "the older text's"}, {"problem": "the older text's"}])
+def test_a_verdict_on_a_text_that_is_no_longer_in_the_file_is_not_waited_for(
+    ledger: Ledger, tmp_path: Path, older: dict[str, str]
+) -> None:
     """Another process leased it with the older text, and finishes it."""
     candidate = Candidate(KEY, Source(Path("solution.py"), "the newer text"))
     with Ledger(tmp_path) as other:
         other._owner = Owner(module._host(), os.getppid(), module._started(os.getppid()) or 0)
         assert other.lease(KEY)
-        work = Work(ledger, [candidate], lambda _: True, room=1)
-        assert work._lease([candidate]) is None and work.look_elsewhere() == []
+        work = Work(ledger, [candidate], lambda _: True, {(1, 1): "p"}, room=1)
+        assert work._lease_build() is None and work.look_elsewhere() == []
         other.begin(suite(), SETTINGS, ENVIRONMENT)
-        other.finish(judged(KEY, solution="the older text's"))
+        other.finish(judged(KEY, **{"solution": candidate.source.sha256, **older}))
         assert work.look_elsewhere() == [] and work.to_build() == candidate
         work.stop()
         assert ledger.stands(KEY) is None
+
+
+def test_verdicts_of_other_processes_on_the_same_texts_are_done(ledger: Ledger, tmp_path: Path) -> None:
+    candidates = [Candidate(key, Source(Path("solution.py"), "a text")) for key in (KEY, OTHER)]
+    work = Work(ledger, candidates, lambda _: False, {(1, 1): "p"}, room=1)
+    with Ledger(tmp_path) as other:
+        other._owner = Owner(module._host(), os.getppid(), module._started(os.getppid()) or 0)
+        assert other.lease(KEY) and other.lease(OTHER)
+        assert work._lease_plain(lambda _: (False, False)) is None
+        other.finish(judged(KEY, solution=candidates[0].source.sha256))
+        assert work.look_elsewhere() == candidates[:1] and not work.over()
+
+
+def test_the_next_is_of_the_slots_problem_then_of_one_nobody_is_at_and_what_failed_comes_last(ledger: Ledger) -> None:
+    keys = [Key(1, problem, sample) for problem in (1, 2, 3) for sample in range(2)]
+    candidates = [Candidate(key, Source(Path("solution.py"), "a text")) for key in keys]
+    work = Work(ledger, candidates, lambda _: False, {}, room=1)
+
+    def take(last: tuple[int, int] | None) -> Task:
+        task = work.to_judge(last)
+        assert task is not None
+        return task
+
+    first, second = take(None), take(None)
+    assert [one.candidate.key for one in (first, second)] == [Key(1, 1, 0), Key(1, 2, 0)]
+    assert take((1, 1)).candidate.key == Key(1, 1, 1)
+    ledger.release()
+    work.judged(first, again=True)
+    assert take(None).candidate.key == Key(1, 3, 0)
+    assert [take((1, 3)).candidate.key for _ in range(3)] == [Key(1, 3, 1), Key(1, 2, 1), Key(1, 1, 0)]
+
+
+def test_the_next_is_found_without_a_look_at_every_candidate(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the lock of all slots: with 100,000 pending it took 94 ms for each."""
+    candidates = [Candidate(Key(1, 1, sample), Source(Path("solution.py"), "")) for sample in range(300)]
+    work = Work(ledger, candidates, lambda _: False, {}, room=1)
+    looked = []
+    monkeypatch.setattr(work_module, "_problem", lambda candidate: looked.append(candidate) or (1, 1))
+    assert [work.to_judge((1, 1)).candidate for _ in range(2)] == candidates[:2]  # type: ignore[union-attr]
+    assert len(looked) < 10
+
+
+def test_keys_are_had_without_a_look_at_the_verdicts(ledger: Ledger) -> None:
+    for key in (KEY, OTHER):
+        ledger.finish(judged(key))
+    ledger._connection.execute("UPDATE verdicts SET judged = 'none'")
+    assert ledger.keys() == {KEY, OTHER}
+
+
+def test_a_full_disk_is_told_as_one_and_the_ledger_goes_on(ledger: Ledger) -> None:
+    (pages,) = ledger._connection.execute("PRAGMA page_count").fetchone()
+    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(UsageError, match="database or disk is full"):
+        for sample in range(200):
+            ledger.finish(judged(Key(1, 1, sample)))
+    kept = ledger.keys()
+    ledger._connection.execute(f"PRAGMA max_page_count = {10 * pages}")
+    assert ledger.finish(judged(Key(1, 1, 200))) and ledger.keys() == {*kept, Key(1, 1, 200)}
+
+
+def test_a_close_that_cannot_release_closes_and_hides_no_error(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BUSY_SECONDS", 0.1)
+    hindered, failing = Ledger(tmp_path), Ledger(tmp_path)
+    ledger._connection.execute("BEGIN IMMEDIATE")
+    with pytest.raises(UsageError, match="locked"), hindered:
+        pass
+    with pytest.raises(RuntimeError, match="the body's own"), failing:
+        raise RuntimeError("the body's own")
+    ledger._connection.execute("ROLLBACK")
+    for closed in (hindered, failing):
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            closed._connection.execute("SELECT 1")
 
 
 def test_foreign_outcomes_are_shown_until_there_is_a_verdict(ledger: Ledger) -> None:

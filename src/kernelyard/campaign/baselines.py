@@ -5,8 +5,8 @@ ledger, a line a problem with every sample; KernelBench's files beside it are vi
 problem's text, the dtype, the mode and the device, so a stale one is never found.
 """
 
+import fcntl
 import json
-import os
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cached_property
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from kernelyard.campaign.kernelbench_files import statistics
 from kernelyard.core.environment import Environment
@@ -25,7 +25,9 @@ from kernelyard.judge.statistics import Ratio, median, paired_ratio
 
 LEDGER = "kernelyard.jsonl"
 BLOCKS = 7
-"""Samples of two variants are compared by medians of this many spans of the same time; each has 7 samples at least."""
+"""Samples of two variants are compared by medians of this many spans of the same time, where each has as many."""
+LEAST_SAMPLES = 2
+"""Of a variant: a ratio of fewer has no interval."""
 
 
 Holds = tuple[str, str, str, bool]
@@ -71,10 +73,17 @@ class Baseline(Record):
         """The variants that have a time, or a reason for none."""
         return {*self.times, *self.failures}
 
+    @model_validator(mode="after")
+    def _comparable(self) -> "Baseline":
+        fewest = min((len(timing.samples_ms) for timing in self.times.values()), default=0)
+        if Variant.EAGER not in self.times or fewest < LEAST_SAMPLES:
+            raise ValueError(f"expected a time of eager, and {LEAST_SAMPLES} samples or more of every variant")
+        return self
+
     @property
-    def best(self) -> Variant | None:
-        """The fastest by `gain`, the number that it enters by: never slower than eager. None without eager's time."""
-        return max(self.times, key=lambda variant: self.gain(variant).mean) if Variant.EAGER in self.times else None
+    def best(self) -> Variant:
+        """The fastest by `gain`, the number that it enters by: never slower than eager."""
+        return max(self._gains, key=lambda variant: self._gains[variant].mean)
 
     @property
     def conditions(self) -> tuple[str, str, bool]:
@@ -82,13 +91,31 @@ class Baseline(Record):
         return self.dtype, self.environment.device_name, self.train_mode
 
     def gain(self, variant: Variant) -> Ratio:
-        """Eager's time over the variant's. Raises KeyError where one of them was not timed."""
-        return paired_ratio(_blocks(self.times[Variant.EAGER]), _blocks(self.times[variant]))
+        """Eager's time over the variant's. Raises KeyError where it was not timed."""
+        return self._gains[variant]
+
+    @cached_property
+    def _gains(self) -> dict[Variant, Ratio]:
+        """By variant: every verdict on the problem asks for them."""
+        eager = self.times[Variant.EAGER]
+        return {variant: _gain(eager, timing) for variant, timing in self.times.items()}
 
 
-def _blocks(timing: Timing) -> list[float]:
+def _gain(eager: Timing, timing: Timing) -> Ratio:
+    count = min(BLOCKS, len(eager.samples_ms), len(timing.samples_ms))
+    return paired_ratio(_blocks(eager, count), _blocks(timing, count))
+
+
+def _blocks(timing: Timing, count: int) -> list[float]:
     """Medians of consecutive spans: what the calls of one variant took in each part of the same stretch of time."""
-    return [median(part.tolist()) for part in np.array_split(timing.samples_ms, BLOCKS) if len(part)]
+    return [median(part.tolist()) for part in np.array_split(timing.samples_ms, count)]
+
+
+def _why(error: ValidationError) -> str:
+    """The first fault, and the field of ours that it is in: other names are the file's, and may be anything."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = "".join(f"{name}: " for name in first["loc"][:1] if name in Baseline.model_fields)
+    return field + first["msg"].removeprefix("Value error, ")
 
 
 def _said(dtype: str, device_name: str, train_mode: bool) -> str:
@@ -111,7 +138,9 @@ class BaselineFolder:
             try:
                 entries.append(Baseline.model_validate_json(line))
             except ValidationError as error:
-                raise UsageError(f"{path}:{number}: no baseline ({error.error_count()} errors)") from None
+                raise UsageError(
+                    f"{path}:{number}: no baseline ({_why(error)}); expected what `kernelyard baseline` writes"
+                ) from None
         return cls(folder, entries)
 
     @cached_property
@@ -142,18 +171,25 @@ class BaselineFolder:
     def add(self, baseline: Baseline) -> None:
         """Keep one more measurement, on disk at once."""
         self.begin()
-        path = self.folder / LEDGER
-        text = baseline.model_dump_json() + "\n"
-        # Behind the last whole line is what a kill cut short.
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-        with path.open("a") as file:
-            file.write(text)
+        line = baseline.model_dump_json().encode() + b"\n"
+        with (self.folder / LEDGER).open("a+b") as file:
+            # Another process may add to it at the same time: what it is writing is no line that a kill cut short.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            # Behind the last whole line is what a kill did cut short.
+            file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(line)
         self.entries.append(baseline)
         self.__dict__.pop("_found", None)
 
     def write_kernelbench(self) -> list[Path]:
-        """KernelBench's files, made anew: a problem that failed is left out, for null would end their script."""
-        newest = {(each.level, each.problem_name): each for each in self.entries}
+        """KernelBench's files, made anew: a problem that failed is left out, for null would end their script.
+
+        A variant that has no time left loses its file; one that never had any has none of ours.
+        """
+        # Read anew: another process may have added to them.
+        entries = BaselineFolder.read(self.folder).entries
+        newest = {(each.level, each.problem_name): each for each in entries}
         written = []
         for variant, name in FILES.items():
             levels: dict[str, dict[str, Any]] = {}
@@ -162,10 +198,12 @@ class BaselineFolder:
                     device = each.environment
                     stats = statistics(each.times[variant].samples_ms, device.device_name, device.device)
                     levels.setdefault(f"level{level}", {})[problem] = stats
+            path = self.folder / name
             if levels:
-                path = self.folder / name
                 write_whole(path, json.dumps(levels, indent=4))
                 written.append(path)
+            elif any(variant in each.times for each in entries):
+                path.unlink(missing_ok=True)
         return written
 
 

@@ -16,11 +16,13 @@ from kernelyard.core.problem import Source
 from kernelyard.core.regular_file import read_at_most
 from kernelyard.sandbox.frames import MAX_FRAME
 from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
-from kernelyard.suites.suite import Suite
+from kernelyard.suites.suite import Entry, Suite
 
 LAYOUTS = "level_L_problem_P_sample_S_kernel.py, or PROBLEM/SAMPLE.py"
 _KERNELBENCH = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 _OWN = re.compile(r"(\d+)\.py")
+# What a row of the ledger holds.
+_MOST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ class Found:
     candidates: tuple[Candidate, ...]
     """In the order of their keys, each key once."""
     unwanted: int
-    """Solutions to problems that are not in the suite."""
+    """Solutions to problems that are not in the suite, by either layout."""
     unreadable: tuple[str, ...]
-    """Why each file that has a solution's name and cannot be read is none."""
+    """Why each file that has a solution's name and cannot be read, or kept, is none."""
 
 
 def find(folder: Path, suite: Suite) -> Found:
@@ -40,19 +42,21 @@ def find(folder: Path, suite: Suite) -> Found:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; expected one that holds {LAYOUTS}")
     found: dict[Key, Path] = {}
+    unreadable: list[UsageError] = []
     unwanted = 0
     for key, path in _files(folder, suite):
-        if suite.entry(key.level, key.problem) is None:
+        if key is None:
             unwanted += 1
+        elif key.sample > _MOST:
+            unreadable.append(UsageError(f"{path}: no sample has such a number; expected {_MOST} at most"))
         elif key in found:
             raise UsageError(f"{path} and {found[key]} are both sample {key.sample} of one problem; expected one")
         else:
             found[key] = path
-    if not found:
+    if not found and not unreadable:
         others = f" ({unwanted} are for problems that were not chosen)" if unwanted else ""
         raise UsageError(f"{folder}: no solution to a problem of {suite.name}{others}; expected {LAYOUTS}")
     candidates: list[Candidate] = []
-    unreadable: list[UsageError] = []
     for key in sorted(found):
         try:
             candidates.append(Candidate(key, read(found[key])))
@@ -83,11 +87,17 @@ def too_large(source: Source) -> bool:
     return len(json.dumps(source.text)) > MAX_FRAME // 2
 
 
-def _files(folder: Path, suite: Suite) -> Iterator[tuple[Key, Path]]:
+def _files(folder: Path, suite: Suite) -> Iterator[tuple[Key | None, Path]]:
+    """Every file that has a solution's name; without a key where its problem is not in the suite."""
     for path in sorted(folder.glob("level_*_kernel.py")):
         if match := _KERNELBENCH.fullmatch(path.name):
-            yield Key(*(int(number) for number in match.groups())), path
+            key = Key(*(int(number) for number in match.groups()))
+            yield key if suite.entry(key.level, key.problem) is not None else None, path
+    # Problems of two levels may share a name.
+    named: dict[str, list[Entry | None]] = {}
     for entry in suite.entries:
-        for path in sorted((folder / entry.name.removesuffix(".py")).glob("*.py")):
-            if match := _OWN.fullmatch(path.name):
-                yield Key(entry.level, entry.number, int(match[1])), path
+        named.setdefault(entry.name.removesuffix(".py"), []).append(entry)
+    for path in sorted(folder.glob("*/*.py")):
+        if match := _OWN.fullmatch(path.name):
+            for one in named.get(path.parent.name, [None]):
+                yield Key(one.level, one.number, int(match[1])) if one is not None else None, path

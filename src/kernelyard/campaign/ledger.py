@@ -101,13 +101,20 @@ class Ledger:
     def __enter__(self) -> "Ledger":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.close()
+        except UsageError:
+            # What ended the body says more; a lease that is not given back ends with this process.
+            if kind is None:
+                raise
 
     def close(self) -> None:
         """Give back every lease and the file."""
-        self.release()
-        self._connection.close()
+        try:
+            self.release()
+        finally:
+            self._connection.close()
 
     def begin(self, suite: Suite, settings: Settings, environment: Environment) -> None:
         """Note what is judged, how and where. Raises UsageError for a run that is judged, or was, with others."""
@@ -155,6 +162,11 @@ class Ledger:
             rows = do("SELECT judged FROM verdicts ORDER BY level, problem, sample").fetchall()
         with self._as_written():
             return [Judged.model_validate_json(row[0]) for row in rows]
+
+    def keys(self) -> set[Key]:
+        """Those of every verdict that counts."""
+        with self._transaction() as do:
+            return {Key(*row) for row in do("SELECT level, problem, sample FROM verdicts")}
 
     def foreign(self) -> list[Foreign]:
         """Outcomes that KernelBench came to, of samples of whose solutions no verdict here says anything."""
@@ -309,10 +321,12 @@ class Ledger:
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield self._connection.execute
+                    self._connection.execute("COMMIT")
                 except BaseException:
-                    self._connection.execute("ROLLBACK")
+                    # Where the disk is full SQLite has rolled back by itself, and refuses to do it twice.
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
                     raise
-                self._connection.execute("COMMIT")
             except (sqlite3.Error, OverflowError) as error:
                 raise self._unusable(error) from None
 

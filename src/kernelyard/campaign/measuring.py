@@ -159,7 +159,7 @@ def measure(problem: Problem, request: Request) -> Measured:
     inputs = problem.make_inputs(SEED, dtype, device)
     for variant in dict.fromkeys([Variant.EAGER, *request.variants]):
         try:
-            calls[variant] = _call(model, inputs, variant)
+            calls[variant] = _call(model, inputs, variant, device)
             calls[variant]()
         except Exception as error:
             if variant is Variant.EAGER:
@@ -176,8 +176,7 @@ def measure(problem: Problem, request: Request) -> Measured:
     )
 
 
-def _call(model: nn.Module, inputs: list[Any], variant: Variant) -> Callable[[], object]:
-    device = next((value.device for value in inputs if isinstance(value, torch.Tensor)), torch.device("cpu"))
+def _call(model: nn.Module, inputs: list[Any], variant: Variant, device: torch.device) -> Callable[[], object]:
     if variant is Variant.CUDAGRAPHS and device.type != "cuda":
         raise UsageError("needs a GPU")
     run = model if variant is Variant.EAGER else torch.compile(model, **OPTIONS[variant])

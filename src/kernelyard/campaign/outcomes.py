@@ -105,7 +105,7 @@ def opponents_beside(baseline: Baseline | None, methods: Collection[Method]) -> 
 
 def has_compile(baseline: Baseline) -> bool:
     """Whether torch.compile was tried with Inductor: where it was and failed, eager is the faster of the two."""
-    return Variant.EAGER in baseline.times and bool(baseline.tried & {Variant.COMPILE, Variant.MAX_AUTOTUNE})
+    return bool(baseline.tried & {Variant.COMPILE, Variant.MAX_AUTOTUNE})
 
 
 def comparable(baseline: Baseline, verdict: Verdict) -> bool:
@@ -131,7 +131,7 @@ def _over_best(gain: Gain, noise: float, baseline: Baseline) -> Gain:
 
     Each factor was measured within one stretch of time, so that neither holds the drift between the two.
     """
-    best = baseline.best or Variant.EAGER
+    best = baseline.best
     if best is Variant.EAGER:
         return gain
     over = baseline.gain(best)

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.core.environment import Environment
+from kernelyard.core.errors import first_line
 from kernelyard.core.imports import uncollected
 from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.policy import Policy
@@ -21,7 +22,7 @@ from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Phase, SandboxRecord, Status, Verdict
 from kernelyard.judge.compiling import Build
 from kernelyard.judge.plan import Plan
-from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.deadlines import IN_ALL, Deadlines
 from kernelyard.sandbox.launch import SandboxKind
 from kernelyard.sandbox.limits import Limits
 from kernelyard.suites.suite import Entry
@@ -52,9 +53,10 @@ class Terms:
 
     @property
     def silence(self) -> float:
-        """Seconds within which a judge's process that is well says something: a phase is at most some requests."""
+        """Seconds within which a judge's process that is well says something: it does so as a phase begins."""
         longest = max(self.deadlines.load, self.deadlines.check, self.deadlines.time)
-        return _START_SECONDS + self.deadlines.start + 3 * longest + self.plan.seconds
+        # What a solution's requests of one phase may take together; the baseline's come on top.
+        return _START_SECONDS + self.deadlines.start + (IN_ALL + 1) * longest + self.plan.seconds
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,12 @@ class Slot:
         """Blocks until there is a verdict or no hope of one."""
         try:
             pipe = self._pipe or self._start()
-            if pipe is None:
-                return Answer(None, "the slot is closed")
+        except OSError as error:
+            # The machine is out of descriptors or processes, and there is none whose end could be waited for.
+            return Answer(None, f"the judge's process cannot be started: {first_line(error)}")
+        if pipe is None:
+            return Answer(None, "the slot is closed")
+        try:
             pipe.send((entry, solution, build))
             while True:
                 patience = self.terms.silence
@@ -135,6 +141,7 @@ class Slot:
 
     def _end(self) -> None:
         with self._lock:
+            self.phase = ""  # the next process is at nothing yet
             if self._pipe is not None:
                 self._pipe.close()
                 self._pipe = None
@@ -164,7 +171,7 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
 
         from kernelyard.core import interpreter
         from kernelyard.core.environment import describe
-        from kernelyard.core.errors import UsageError, first_line
+        from kernelyard.core.errors import UsageError
         from kernelyard.core.workload import DTYPES
         from kernelyard.judge.evaluate import evaluate
         from kernelyard.judge.floor import measure_ceilings

@@ -17,7 +17,7 @@ from kernelyard.campaign.candidates import Found, find, levels_of
 from kernelyard.campaign.kernelbench_files import export, foreign_outcomes
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.pipeline import Pipeline
-from kernelyard.campaign.records import Candidate, Judged, Settings
+from kernelyard.campaign.records import Candidate, Judged, Key, Settings
 from kernelyard.campaign.slot import Terms
 from kernelyard.core.amounts import MOST_SECONDS, gib_option, parse_seconds, seconds_option
 from kernelyard.core.cores import usable_cores
@@ -116,7 +116,7 @@ def run(
         jobs = jobs or max(1, usable_cores() - CORES_A_SLOT * len(devices))
         known = {one.key for one in ledger.foreign()} - {candidate.key for candidate in left}
         theirs = [candidate for candidate in found.candidates if candidate.key in known]
-        judged = {one.key for one in ledger.judged()}
+        judged = ledger.keys()
         with _Shown(found, left, len(theirs), sum(candidate.key in judged for candidate in left)) as shown:
             pipeline = Pipeline(
                 ledger, suite, left, terms, [str(each) for each in devices], environment,
@@ -129,11 +129,10 @@ def run(
         _take_over(ledger, folder, levels)
         _export(folder, ledger)
         known = {one.key for one in ledger.foreign()}
-        keys = [candidate.key for candidate in found.candidates]
-        stands = {key: ledger.stands(key) for key in keys}
-        missing = [key for key, one in stands.items() if (one[2] is Status.INFRA_ERROR if one else key not in known)]
+        missing = [one.key for one in found.candidates if _is_missing(ledger, suite, one, known)]
     if missing:
-        print(f"kernelyard: {len(missing)} of {len(keys)} could not be judged, {missing[0]} first", file=sys.stderr)
+        count = len(found.candidates)
+        print(f"kernelyard: {len(missing)} of {count} could not be judged, {missing[0]} first", file=sys.stderr)
     if missing or found.unreadable:
         raise typer.Exit(1)
 
@@ -153,9 +152,7 @@ def _left(ledger: Ledger, suite: Suite, found: Found, retry: Collection[str], *,
     left = []
     for candidate in found.candidates:
         key = candidate.key
-        entry = suite.entry(key.level, key.problem)
-        assert entry is not None
-        texts = (candidate.source.sha256, entry.source.sha256)
+        texts = _texts(suite, candidate)
         stands = ledger.stands(key)
         if (stands is None or stands[:2] != texts) and ledger.take_back(key, *texts):
             stands = ledger.stands(key)
@@ -167,6 +164,21 @@ def _left(ledger: Ledger, suite: Suite, found: Found, retry: Collection[str], *,
             ledger.give_way(key)
         left.append(candidate)
     return left
+
+
+def _is_missing(ledger: Ledger, suite: Suite, candidate: Candidate, known: Collection[Key]) -> bool:
+    """Whether there is no verdict on what its file and its problem say now, and KernelBench has none of it either."""
+    stands = ledger.stands(candidate.key)
+    if stands is None:
+        return candidate.key not in known
+    return stands[:2] != _texts(suite, candidate) or stands[2] is Status.INFRA_ERROR
+
+
+def _texts(suite: Suite, candidate: Candidate) -> tuple[str, str]:
+    """SHA-256 of the solution and of its problem, as `Ledger.stands` has them."""
+    entry = suite.entry(candidate.key.level, candidate.key.problem)
+    assert entry is not None
+    return candidate.source.sha256, entry.source.sha256
 
 
 def _hardware(where: torch.device) -> str:
