@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import kernelyard.ops as ops
 from kernelyard import nn
@@ -245,11 +246,12 @@ def test_backward_hands_out_what_forward_made_once(device: torch.device) -> None
     for module in _usable(device):
         input = torch.randn(6, 40, device=device, requires_grad=True)
         loss = module.cross_entropy(input, torch.zeros(6, dtype=torch.long, device=device), *PLAIN)
-        made = loss.grad_fn.made.data_ptr()
+        made = loss.grad_fn.saved_tensors[-1].data_ptr()
         node = loss.grad_fn
         loss.backward()
         assert input.grad is not None and input.grad.data_ptr() == made
-        assert node.made is None
+        with pytest.raises(RuntimeError, match="already been freed"):
+            node.saved_tensors  # noqa: B018
 
 
 def test_launches_are_counted(device: torch.device) -> None:
@@ -366,3 +368,29 @@ def test_a_gpu_call_runs_the_cuda_kernel(device: torch.device) -> None:
     input = torch.randn(4, 100, device=device, requires_grad=True)
     ops.cross_entropy(input, target).backward()
     assert launched("cross_entropy_cuda.") == before + 1 + 4
+
+
+def test_a_checkpointed_head_holds_no_gradient(device: torch.device) -> None:
+    """Heads are checkpointed in chunks so that what is as large as the logits is there for one chunk alone."""
+    target = torch.randint(50, (6,), device=device)
+    hidden, head = (torch.randn(rows, 8, device=device, requires_grad=True) for rows in (6, 50))
+
+    def logits_saved(module: ModuleType, *, checkpointed: bool) -> tuple[int, tuple[torch.Tensor, ...]]:
+        def loss_of(h: torch.Tensor, w: torch.Tensor) -> Any:
+            return module.cross_entropy(h @ w.t(), target, *PLAIN)
+
+        shapes: list[torch.Size] = []
+
+        def pack(x: torch.Tensor) -> torch.Tensor:
+            shapes.append(x.shape)
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            loss = checkpoint(loss_of, hidden, head, use_reentrant=False) if checkpointed else loss_of(hidden, head)
+        return shapes.count(torch.Size((6, 50))), torch.autograd.grad(loss, (hidden, head))
+
+    for module in _usable(device):
+        count, plain = logits_saved(module, checkpointed=False)
+        assert count == 2, "the logits and their gradient, for whoever wants to move them"
+        count, again = logits_saved(module, checkpointed=True)
+        assert count == 0 and all(map(torch.equal, plain, again))

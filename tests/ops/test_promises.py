@@ -56,6 +56,18 @@ def test_every_registered_operator_passes_opcheck(operator: Operator, backend: s
         torch.library.opcheck(func, given)
 
 
+@pytest.mark.parametrize(("operator", "backend"), cases((Backend.EAGER, *KERNELS)))
+def test_a_result_that_is_promised_contiguous_is(operator: Operator, backend: str, device: torch.device) -> None:
+    """Also the fallback's, which would lie as its input does: who calls `.view()` on it had an error on a CPU alone."""
+    promised = "contiguous" in (getattr(ops, operator.name).__doc__ or "")
+    arguments = tuple(
+        a.detach().transpose(0, -1).contiguous().transpose(0, -1) if isinstance(a, torch.Tensor) and a.dim() > 1 else a
+        for a in batch(operator, 3, device)
+    )
+    outputs = as_tuple(kernel(operator, backend, arguments)(*arguments))
+    assert not promised or all(y.is_contiguous() for y in outputs)
+
+
 @pytest.mark.parametrize(("operator", "backend"), cases((Backend.TORCHSCRIPT, Backend.COMPILE, *KERNELS)))
 def test_compiles_without_breaks_for_a_dynamic_batch(operator: Operator, backend: str, device: torch.device) -> None:
     run = kernel(operator, backend, batch(operator, 3, device))

@@ -128,20 +128,21 @@ def _one_pass(backend: str, forward: Callable[..., Any], backward: Callable[...,
     class OnePass(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, input: torch.Tensor, target: torch.Tensor, *options: Any) -> torch.Tensor:
-            loss, kept, ctx.made = forward(input, target, *options, keep=True, gradient=True)
-            ctx.save_for_backward(input, target, kept)
+            loss, kept, made = forward(input, target, *options, keep=True, gradient=True)
+            # Saved like the rest: a checkpoint, or whoever moves saved tensors, would else leave it where it is.
+            ctx.save_for_backward(input, target, kept, made)
             ctx.options = options
             return loss
 
         @staticmethod
         def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+            *saved, made = ctx.saved_tensors
             if needs_operator(grad):
-                return (run_operator(grad, *ctx.saved_tensors, *ctx.options), None, None, None, None, None)
+                return (run_operator(grad, *saved, *ctx.options), None, None, None, None, None)
             # What is handed out is the caller's to change, so only the last pass hands out what the forward made.
-            made = None
-            if not _keeps_graph():
-                made, ctx.made = ctx.made, None
-            return (run_backward(grad, *ctx.saved_tensors, *ctx.options, made), None, None, None, None, None)
+            if _keeps_graph():
+                made = None
+            return (run_backward(grad, *saved, *ctx.options, made), None, None, None, None, None)
 
     run_backward = differentiable_once(f"cross_entropy_{backend}", backward)
     run_operator = getattr(torch.ops.kernelyard, f"cross_entropy_{backend}_backward")

@@ -12,4 +12,4 @@ def refusal(a: torch.Tensor, B: torch.Tensor) -> str | None:
 
 def diagonal_matmul(a: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Row i of B (N, M) times a[i] (N,), in B's dtype; any floating dtypes, any device."""
-    return (a[:, None] * B).to(B.dtype)
+    return (a[:, None] * B).to(B.dtype).contiguous()

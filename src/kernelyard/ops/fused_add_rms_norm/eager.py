@@ -17,7 +17,7 @@ def fused_add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None, eps: float, offset: float, casting: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(RMS norm of the total over the last dim, total); any floating dtype, any device."""
-    total = (x + residual).to(x.dtype)
+    total = (x + residual).to(x.dtype).contiguous()
     if casting == "gemma" and (weight is None or (offset == 0 and weight.dtype == x.dtype)):
         return F.rms_norm(total, total.shape[-1:], weight, eps), total
     wide = total.to(torch.promote_types(x.dtype, torch.float32))

@@ -14,4 +14,4 @@ def geglu(gate: torch.Tensor, up: torch.Tensor | None, approximate: str) -> torc
     """gelu(gate) * up; without `up`, of the halves of gate's last dim."""
     if up is None:
         gate, up = gate.chunk(2, -1)
-    return torch.nn.functional.gelu(gate, approximate=approximate) * up
+    return (torch.nn.functional.gelu(gate, approximate=approximate) * up).contiguous()

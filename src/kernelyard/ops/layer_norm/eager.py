@@ -24,7 +24,7 @@ def layer_norm(
     first, end = span(x, count, dim)
     if end == x.dim() and all(p is None or p.dtype == x.dtype for p in (weight, bias)):
         return F.layer_norm(x, x.shape[first:], weight, bias, eps)
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    wide = x.contiguous().to(torch.promote_types(x.dtype, torch.float32))
     dims = list(range(first, end))
     mean = wide.mean(dims, keepdim=True)
     variance = (wide - mean).pow(2).mean(dims, keepdim=True)

@@ -25,7 +25,7 @@ def rms_norm(
     own = weight is None or (offset == 0 and weight.dtype == x.dtype)
     if casting == "gemma" and end == x.dim() and own:
         return F.rms_norm(x, x.shape[first:], weight, eps)
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    wide = x.contiguous().to(torch.promote_types(x.dtype, torch.float32))
     hat = wide * torch.rsqrt(wide.pow(2).mean(list(range(first, end)), keepdim=True) + eps)
     if weight is None:
         return hat.to(x.dtype)

@@ -14,4 +14,4 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None) -> torch.Tensor:
     """silu(gate) * up; without `up`, of the halves of gate's last dim."""
     if up is None:
         gate, up = gate.chunk(2, -1)
-    return torch.nn.functional.silu(gate) * up
+    return (torch.nn.functional.silu(gate) * up).contiguous()
