@@ -30,9 +30,12 @@ def test_what_cannot_be_written_is_one_line_and_leaves_nothing_behind(tmp_path: 
     run = run_folder(tmp_path / "run", [judged(1, 3.0)])
     absent, folder = tmp_path / "absent/page.html", tmp_path / "folder"
     folder.mkdir()
-    for page, why in ((absent, "No such file or directory"), (folder, "Is a directory")):
+    for page, why in (
+        (absent, ": there is no such folder; expected one to write it into"),
+        (folder, " is no file; expected one to write, or a new name"),
+    ):
         done = kernelyard("analyze", run, "--html", page)
-        assert (done.returncode, done.stderr) == (2, f"kernelyard: {page}: {why}\n")
+        assert (done.returncode, done.stderr) == (2, f"kernelyard: {page}{why}\n")
         assert not (run / "analysis.json").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "run"]
     problems = tmp_path / "problems"
@@ -40,7 +43,7 @@ def test_what_cannot_be_written_is_one_line_and_leaves_nothing_behind(tmp_path: 
     (problems / "1_x.py").write_text("class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n")
     (tmp_path / "file").touch()
     done = kernelyard("baseline", "--suite", problems, "--device", "cpu", "--out", tmp_path / "file")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Not a directory" in done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "file is no folder; expected one" in done.stderr
     assert "1_x.py" not in done.stdout, "nothing is measured before it is known that it can be kept"
 
 

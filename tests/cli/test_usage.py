@@ -33,6 +33,8 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
         (["eval", PROBLEM, "{broken}"], "broken.py:1: syntax error"),
         (["eval", "{broken}", SOLUTION], "broken.py:1: syntax error"),
         (["eval", "{raises}", SOLUTION], "raises.py: fails to load: ZeroDivisionError"),
+        (["eval", "{exits}", SOLUTION], "exits.py: fails to load: SystemExit: 0"),
+        (["eval", PROBLEM, "{large}"], "large.py: more than a worker is given; expected 524288 bytes of text at most"),
         (["eval", SOLUTION, SOLUTION], "no Model and no get_inputs and no get_init_inputs"),
         (["eval", PROBLEM, PROBLEM], "problem.py: no ModelNew; expected a class ModelNew"),
         (["eval", PROBLEM, str(ROOT)], "cannot be read"),
@@ -75,7 +77,7 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
         (["plot"], "no such file"),
         (["bench", "softmax", "--backend", "cudda"], "did you mean 'cuda'?"),
         (["plot", "--kernel-name", "softmax", "--metric-name", "speed"], "no such file"),
-        (["bnch"], "No such command 'bnch'"),
+        (["bnch"], "unknown command 'bnch': did you mean 'bench'? expected one of analyze"),
         (["problems", "list"], "--suite kernelbench needs --source local PATH"),
         (["problems", "list", "--source", "local"], "--source local needs the path of a checkout"),
         (["problems", "list", "--suite", "library", "--gpu", "H1000"], "did you mean 'H100'?"),
@@ -84,9 +86,16 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
         (["problems", "list", "--suite", "{pipe}.py"], "not a regular file"),
         (["check", "softmax", "--shape", "3x4", "--device", "cpu", "--backend", "cuda"], "needs an NVIDIA GPU"),
         (["bench", "softmax", "--csv", "{folder}"], "a folder; expected the CSV that rows are added to"),
+        (["bench", "softmax", "--csv", "{pipe}"], "no file; expected the CSV that rows are added to"),
         (["bench", "softmax", "--csv", "{raises}/bench.csv"], "Not a directory"),
-        (["plot", "--all", "--csv", LEDGER, "--out", "{raises}"], "File exists"),
-        (["plot", "--all", "--csv", LEDGER, "--out", "{raises}/pictures"], "Not a directory"),
+        (
+            ["plot", "--all", "--csv", LEDGER, "--out", "{raises}"],
+            "raises.py is no folder; expected one, or a new name",
+        ),
+        (
+            ["plot", "--all", "--csv", LEDGER, "--out", "{raises}/pictures"],
+            "raises.py is no folder; expected one, or a new name",
+        ),
         (["plot", "--all", "--csv", LEDGER, "--out", "pictures", "--device", "TPU"], "no device in the ledger"),
         (["ladder"], "Missing argument"),
         (["ladder", "softmax", "--fast"], "No such option"),
@@ -94,7 +103,13 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
     ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, list) else "",
 )
 def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tmp_path: Path, kernelyard: Call) -> None:
-    files = {"broken": "def f(:\n", "raises": "class Model: 1 / 0\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"}
+    functions = "def get_inputs(): ...\ndef get_init_inputs(): ...\n"
+    files = {
+        "broken": "def f(:\n",
+        "raises": f"class Model: 1 / 0\n{functions}",
+        "exits": f"class Model: ...\n{functions}import sys; sys.exit(0)\n",
+        "large": f"class ModelNew: ...\n# {600_000 * 'x'}",
+    }
     folder = tmp_path / "given"
     folder.mkdir()
     for name, text in files.items():

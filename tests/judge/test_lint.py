@@ -122,3 +122,14 @@ def test_kernels_of_a_source_and_their_launches() -> None:
 )
 def test_a_kernels_name_tells_its_precision(name: str, lower: bool) -> None:
     assert bool(LOWER_PRECISION.search(name)) is lower
+
+
+def test_a_decorator_that_is_too_deep_to_write_out_is_no_kernel() -> None:
+    """Python parses it; what writes it out again recurses deeper, and would end the judge after all was timed."""
+    deep = "@a" + ".b" * 1500 + "\ndef f(): ...\n"
+    assert kernels_of(deep) == () and lint(deep, full_precision=True) == []
+
+
+def test_a_byte_order_mark_hides_nothing() -> None:
+    source = "\ufeffimport torch\ntorch.cuda.Stream()\n"
+    assert [flag.name for flag in lint(source, full_precision=True)] == ["side_stream"]

@@ -4,6 +4,7 @@ import errno
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -146,8 +147,37 @@ def test_a_missing_or_broken_file_is_one_clear_line(tmp_path, make_row) -> None:
         ledger.read(path)
     assert "\n" not in str(caught.value)
     path.write_text("\n".join([*path.read_text().splitlines()[:1], "softmax,triton,forward"]))
-    with pytest.raises(UsageError, match="data row 1 lacks"):
+    with pytest.raises(UsageError, match="data row 1 has 3 values; expected 27"):
         ledger.read(path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda header, row: b"\xff\xfe\x00abc", "it holds bytes that are no text"),
+        (lambda header, row: b"x" * 200_000, "field larger than field limit"),
+        (lambda header, row: header + row + row[:20], "data row 2 has 3 values; expected 27"),
+        (lambda header, row: header + row[:-20], "data row 1 has 2[0-9] values; expected 27"),
+        (lambda header, row: header + b"other,," + row.strip() + b",1,2,3\n", "data row 1 has 32 values"),
+        (lambda header, row: header + row.replace(b",1024,", b",many,"), "could not convert"),
+    ],
+    ids=["binary", "a flood", "a cut row", "a little cut", "too many fields", "words for numbers"],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_cannot_be_added_to_is_said_before_the_measuring(
+    tmp_path: Path, make_row, spoil: Callable[[bytes, bytes], bytes], said: str, overwrite: bool
+) -> None:
+    path = tmp_path / "bench.csv"
+    ledger.append(path, [make_row()])
+    path.write_bytes(spoiled := spoil(*path.read_bytes().splitlines(keepends=True)))
+    for refuses in (
+        lambda: ledger.require_ledger(path),
+        lambda: ledger.append(path, [make_row()], overwrite=overwrite),
+        lambda: ledger.read(path),
+    ):
+        with pytest.raises(UsageError, match=said):
+            refuses()
+    assert path.read_bytes() == spoiled
 
 
 def test_a_file_cut_in_its_last_newline_still_takes_whole_rows(tmp_path: Path, make_row) -> None:

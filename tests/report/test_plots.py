@@ -81,6 +81,22 @@ def test_two_units_do_not_share_an_axis(frame, make_row) -> None:
         plots.charts(plots.select(mixed, "softmax", "speed"))
 
 
+def test_a_metric_that_has_no_chart_is_one_line(make_row) -> None:
+    row = make_row(metric_name="bandwidth", metric_unit="GB/s")
+    frame = pd.DataFrame([row.model_dump()]).astype(ledger.DTYPES)
+    with pytest.raises(UsageError, match="'bandwidth': expected one of host, memory, speed"):
+        plots.charts(plots.select(frame, "softmax", "bandwidth"))
+
+
+def test_a_call_that_takes_no_memory_has_no_percent(make_row, tmp_path: Path) -> None:
+    eager = make_row("eager", metric_name="memory", metric_unit="MB", ms=2e3)
+    none = {"kernel_provider": "cuda", "y_value_50": 0.0, "y_value_20": 0.0, "y_value_80": 0.0}
+    frame = pd.DataFrame([eager.model_dump(), eager.model_dump() | none]).astype(ledger.DTYPES)
+    (chart,) = plots.charts(plots.select(frame, "softmax", "memory"))
+    assert [curve.percent for curve in chart.curves] == [(50.0,), (None,)]
+    assert plots.save(chart, tmp_path).exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -15,6 +15,10 @@ from kernelyard.report import table
         (1.0, "1.00 ms"),
         (35.64, "35.6 ms"),
         (99.96, "100 ms"),
+        (0.9994, "999 us"),
+        (0.9996, "1.00 ms"),
+        (999.4, "999 ms"),
+        (999.96, "1.00 s"),
         (1234.0, "1.23 s"),
     ],
 )
@@ -31,13 +35,14 @@ def test_a_spread_keeps_the_medians_unit() -> None:
     [
         (0, "0 B"),
         (512, "512 B"),
+        (999.7, "1.00 kB"),
         (1000, "1.00 kB"),
         (134217728, "134 MB"),
         (999_999_999, "1.00 GB"),
         (None, "-"),
     ],
 )
-def test_bytes_are_decimal(count: int | None, text: str) -> None:
+def test_bytes_are_decimal(count: float | None, text: str) -> None:
     assert table.format_bytes(count) == text
 
 
@@ -64,7 +69,7 @@ def test_sizes_and_errors() -> None:
         "1M",
     ]
     assert [table.format_error(error) for error in (None, 0.0, 1.23e-7)] == ["-", "0", "1.2e-07"]
-    assert [table.format_count(count) for count in (640, 12_600_000)] == ["640", "12.6 M"]
+    assert [table.format_count(count) for count in (640, 999.7, 12_600_000)] == ["640", "1.00 k", "12.6 M"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Where suites come from, and what a wrong choice of problems is told."""
 
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,10 @@ from kernelyard.cli.main import joined_source
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
 from kernelyard.core.regular_file import read_at_most
-from kernelyard.suites.kernelbench import EXPECTED, read_source
+from kernelyard.suites.kernelbench import EXPECTED, load_problem, read_source
 from kernelyard.suites.selection import Selection, numbers, with_selection
 from kernelyard.suites.sources import spans
-from kernelyard.suites.suite import Suite
+from kernelyard.suites.suite import Entry, Suite
 
 
 def loaded(**chosen: Any) -> Suite:
@@ -66,22 +68,34 @@ def test_levels_ids_and_ranges_choose(chosen: dict[str, Any], expected: list[tup
         ),
         ({"source": "{root}", "ids": "3-1"}, "--ids '3-1'"),
         ({"source": "{root}", "ids": "1-99999999"}, "--ids '1-99999999'"),
+        ({"source": "{root}", "ids": "9" * 5000}, "expected numbers and ranges"),
         ({"source": "{root}", "level": "4", "representative": True}, "the representative subset is of"),
+        ({"source": "{root}", "level": "1,4", "representative": True}, "nothing here of level 4 is in it"),
+        (
+            {"source": "{root}/twice", "level": "1"},
+            "2_a copy.py and {root}/twice/level1/2_a.py are both level 1 problem 2",
+        ),
+        ({"source": "{root}/unnumbered", "level": "1"}, "level1: no .py whose name begins with a number"),
+        ({"suite": "{root}/hidden"}, "hidden: only names that begin with _"),
+        ({"suite": "{root}/hidden/_a.py"}, "_a.py: only names that begin with _"),
         ({"suite": "kernlbench"}, "unknown suite 'kernlbench': did you mean 'kernelbench'?"),
         ({"suite": "{root}/nowhere"}, "nowhere: no such folder; expected kernelbench, library or a folder"),
         ({"suite": "{root}/empty"}, "empty: no .py in this folder"),
         ({"suite": "library", "level": "1"}, "are for --suite kernelbench, not library"),
         ({"suite": "library", "ids": "99"}, "library has no problem 99; expected 1-"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_a_wrong_choice_is_one_line(chosen: dict[str, Any], said: str, tmp_path: Path) -> None:
     checkout(tmp_path)
     (tmp_path / "empty").mkdir()
+    for name in ("twice/level1/2_a.py", "twice/level1/2_a copy.py", "unnumbered/level1/a.py", "hidden/_a.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
     given = {key: value.format(root=tmp_path) if isinstance(value, str) else value for key, value in chosen.items()}
     with pytest.raises(UsageError) as told:
         loaded(**given)
-    assert said in str(told.value)
+    assert said.format(root=tmp_path) in str(told.value)
     assert "\n" not in str(told.value)
 
 
@@ -159,6 +173,29 @@ def test_a_source_is_the_same_text_whatever_its_line_ends(tmp_path: Path) -> Non
     (unix := tmp_path / "unix.py").write_bytes(b"x = 1\ny = 2\n")
     (other := tmp_path / "other.py").write_bytes(b"x = 1\r\ny = 2\r\n")
     assert read_source(unix, "problem", EXPECTED).sha256 == read_source(other, "problem", EXPECTED).sha256
+
+
+def test_a_problem_may_begin_with_a_byte_order_mark_and_keeps_its_hash(tmp_path: Path) -> None:
+    (path := tmp_path / "1_a.py").write_text(LINEAR.format(width=8), encoding="utf-8-sig")
+    problem = load_problem(path)
+    assert problem.make_model([8, 32], 0, torch.float32, torch.device("cpu")).linear.in_features == 8
+    assert problem.source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_problem_is_found_without_a_walk_through_the_suite(tmp_path: Path) -> None:
+    class Walked(tuple[Entry, ...]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[Entry]:
+            Walked.walks += 1
+            return super().__iter__()
+
+    whole = loaded(source=str(checkout(tmp_path)))
+    suite = Suite(whole.name, Walked(whole.entries))
+    assert suite.entry(1, 7) is None
+    before = Walked.walks
+    assert [suite.entry(*key) for key in keys(whole)] == list(whole.entries)
+    assert Walked.walks == before
 
 
 def test_no_more_is_read_of_a_file_than_was_asked_for(tmp_path: Path) -> None:

@@ -61,7 +61,9 @@ class Proofs:
                 self.operator, candidate, self.honest, point.workload, self.device, answers, gradients=gradients
             )
             if proof.passed:
-                self._passed[point.workload, candidate.backend] = gradients
+                # A forward alone, of another sweep, unproves no gradient.
+                place = point.workload, candidate.backend
+                self._passed[place] = self._passed.get(place, False) or gradients
                 return
             if not alone and "out of memory" in proof.message:
                 raise torch.OutOfMemoryError(proof.message)

@@ -4,7 +4,6 @@
 They are read here, and neither parsed nor run: a text that is no Python is a verdict and no error.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from kernelyard.campaign.records import Candidate, Key
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
 from kernelyard.core.regular_file import read_at_most
-from kernelyard.sandbox.frames import MAX_FRAME
 from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
 from kernelyard.suites.suite import Entry, Suite
 
@@ -80,11 +78,6 @@ def read(path: Path) -> Source:
         return Source(path, read_at_most(path, MAX_SOURCE_BYTES + 1).decode("utf-8", "replace"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error}); expected a solution") from None
-
-
-def too_large(source: Source) -> bool:
-    """Whether it is more than a worker is given: it crosses in one frame."""
-    return len(json.dumps(source.text)) > MAX_FRAME // 2
 
 
 def _files(folder: Path, suite: Suite) -> Iterator[tuple[Key | None, Path]]:

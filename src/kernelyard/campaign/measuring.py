@@ -17,7 +17,7 @@ from torch import nn
 
 from kernelyard.campaign.baselines import Baseline, Variant
 from kernelyard.core.environment import Environment, describe
-from kernelyard.core.errors import UsageError, first_line
+from kernelyard.core.errors import FAULTS, UsageError, first_line
 from kernelyard.core.folders import state_folder
 from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.problem import Problem
@@ -137,7 +137,7 @@ def _serve(pipe: Connection) -> None:
         pipe.send(measure(load(), request))
     except UsageError as error:
         pipe.send(str(error))
-    except Exception as error:
+    except FAULTS as error:
         pipe.send(f"the reference fails: {first_line(error)}")
 
 
@@ -161,7 +161,7 @@ def measure(problem: Problem, request: Request) -> Measured:
         try:
             calls[variant] = _call(model, inputs, variant, device)
             calls[variant]()
-        except Exception as error:
+        except FAULTS as error:
             if variant is Variant.EAGER:
                 raise
             calls.pop(variant, None)

@@ -12,7 +12,6 @@ from datetime import datetime, timezone
 
 import torch
 
-from kernelyard.campaign.candidates import too_large
 from kernelyard.campaign.ledger import LEASE_SECONDS, Ledger
 from kernelyard.campaign.records import Candidate, Judged, Key
 from kernelyard.campaign.slot import Answer, Slot, Terms, unasked
@@ -22,6 +21,7 @@ from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge.compiling import Build, build, builds
 from kernelyard.judge.headers import WORTH_BUILDS, precompile
 from kernelyard.sandbox.pool import Post
+from kernelyard.suites.kernelbench import too_large
 from kernelyard.suites.suite import Entry, Suite
 
 ATTEMPTS = 3

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernelyard.campaign.records import Judged, Key
 from kernelyard.core.errors import UsageError
+from kernelyard.core.folders import check_folder
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Decision, Status, Verdict
 from kernelyard.core.whole_file import write_whole
@@ -40,6 +41,7 @@ def write_references(suite: Suite, folder: Path) -> list[Path]:
 
     Raises UsageError, with nothing written, for a folder that holds another solution by one of these names.
     """
+    check_folder(folder)
     sources = {folder / f"{Key(each.level, each.number, 0)}_kernel.py": each.source for each in suite.entries}
     texts = {path: as_solution(source) for path, source in sources.items()}
     for path, text in texts.items():

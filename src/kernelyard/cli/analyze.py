@@ -14,6 +14,7 @@ from kernelyard.campaign.runs import Run, answers_of, flagged, read_run, side_of
 from kernelyard.campaign.runs import analyze as analyzed
 from kernelyard.campaign.selfjudged import self_judged
 from kernelyard.core.errors import UsageError
+from kernelyard.core.folders import check_folder
 from kernelyard.core.whole_file import check_place, write_whole
 from kernelyard.core.workload import parse_dtype
 from kernelyard.report import markers
@@ -58,6 +59,8 @@ def analyze(
         raise UsageError("expected the folder of a run, or --compare RUN_A RUN_B")
     if html is not None:
         check_place(html)
+    if png is not None:
+        check_folder(png)
     opponents = Opponents.read(baseline or ())
     p_values = sorted({*P_VALUES, *(p or ())})
     levels = numbers(selection.level, "--level") if selection.level else ()

@@ -13,6 +13,7 @@ from kernelyard.campaign.measuring import Request, measure_all
 from kernelyard.core.amounts import seconds_option
 from kernelyard.core.environment import Environment, describe, resolve_device
 from kernelyard.core.errors import UsageError, unknown
+from kernelyard.core.folders import check_folder
 from kernelyard.core.workload import SHORT_NAMES, parse_dtype
 from kernelyard.report.table import format_ms, format_ratio
 from kernelyard.suites.selection import Selection, with_selection
@@ -41,6 +42,7 @@ def baseline(
     wanted = _variants(variants)
     if hardware is not None and ("/" in hardware or hardware in ("", ".", "..")):
         raise UsageError(f"--hardware {hardware!r}: expected the name of one folder, which is made in {out}")
+    check_folder(out)
     suite = selection.load(name, where.type)
     environment = describe(where)
     folder = BaselineFolder.read(out / (hardware or _folder_name(environment, name, train)))

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
@@ -50,7 +51,7 @@ def check(
         print(f"{proof.backend} on {proof.workload}: {proof.status}: {proof.report or proof.message}")
     console = table_console()
     console.print(_summary(operator, [candidate.backend for candidate in candidates], proofs))
-    console.print(f"device: {describe(where).line}", soft_wrap=True)
+    console.print(f"device: {describe(where).line}", markup=False, soft_wrap=True)
     if wrong:
         raise typer.Exit(1)
 
@@ -76,8 +77,8 @@ def _summary(operator: str, backends: list[str], proofs: list[Proof]) -> Table:
             str(len(own) - len(passed) - len(refused)),
             str(len(refused)),
             format_ratio(_over_honest(worst)) if worst else "-",
-            worst.workload if worst else "-",
-            refused[0].message if refused else "",
+            escape(worst.workload) if worst else "-",
+            escape(refused[0].message) if refused else "",
         )
     return table
 

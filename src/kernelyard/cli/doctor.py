@@ -10,6 +10,7 @@ from typing import Annotated
 
 import torch
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from kernelyard.core.environment import Environment, describe, resolve_device
@@ -38,20 +39,20 @@ def doctor(
     if clear:
         print(f"{where} is taken back" if ward.clear(where) else f"{where} was not set aside")
     if refusal := ward.refusal(where):
-        console.print(refusal)
+        console.print(refusal, markup=False)
     environment = describe(where)
     console.print(_table("device", _device(environment, where)))
     console.print(_table("toolchain", _toolchain()))
     kind = choose(sandbox, str(where))
     problem = bubblewrap_problem(str(where))
     why = f" (bubblewrap: {problem})" if kind is not SandboxKind.BUBBLEWRAP and problem else ""
-    table = Table(title=f"sandbox: {kind.value}{why}", title_justify="left", box=None, header_style="bold")
+    table = Table(title=escape(f"sandbox: {kind.value}{why}"), title_justify="left", box=None, header_style="bold")
     for column in ("layer", "holds", "tried", "what came of it"):
         table.add_column(column)
     witnesses = witness(kind, str(where))
     for record in witnesses:
         holds = "yes" if record.holds else "no" if record.available else "not here"
-        table.add_row(record.layer, holds, record.tried, record.detail)
+        table.add_row(*map(escape, (record.layer, holds, record.tried, record.detail)))
     console.print(table)
     if any(record.available and not record.holds for record in witnesses):
         console.print("a layer of the sandbox does not hold: do not judge untrusted code here")
@@ -63,7 +64,7 @@ def _table(title: str, rows: Iterator[tuple[str, str]]) -> Table:
     table.add_column(style="bold")
     table.add_column()
     for name, value in rows:
-        table.add_row(name, value)
+        table.add_row(name, escape(value))
     return table
 
 

@@ -1,11 +1,14 @@
 """`kernelyard VERB ...`: every file beside this one is a verb, its function (or sub-application) of the same name the
 command.
 
-Exit codes: 0 done, 1 a verdict is negative, 2 the request could not be understood or cannot be met here.
+Exit codes: 0 done, 1 a verdict is negative, 2 the request could not be understood or cannot be met here,
+130 after Ctrl-C, 141 where nobody reads the output any more.
 """
 
 import ast
+import errno
 import importlib
+import io
 import logging
 import os
 import pkgutil
@@ -16,7 +19,7 @@ from pathlib import Path
 
 import typer
 
-from kernelyard.core.errors import UsageError
+from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.imports import uncollected
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -67,38 +70,69 @@ def _application() -> None:
 def main() -> None:
     """Run the command line; UsageError is one line on stderr and exit code 2."""
     _quiet_inductor()
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that has no letter for something is no reason to lose a verdict.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        code = _ended()
+    except BrokenPipeError:
+        # The reader of our output is gone (`| head`); nothing more to say.
+        _write_nowhere(1, 2)
+        code = 128 + signal.SIGPIPE
+    sys.exit(code)
+
+
+def _write_nowhere(*descriptors: int) -> None:
+    """What is still to be written to them is lost, without an error at shutdown."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in descriptors:
+        os.dup2(nowhere, descriptor)
+
+
+def _ended() -> int:
+    """How it ended, as an exit code, and said. Raises BrokenPipeError where nobody reads what is written."""
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     named = {_spoken(verb): verb for verb in verbs()}
     try:
+        if wanted is not None and sys.argv[1] == wanted and wanted not in named:
+            raise unknown("command", wanted, named)
         # Not standalone: a wrong argument is one line here, not a usage text and a box.
         application = build(named.get(wanted or ""))
         code = application(joined_source(sys.argv[1:]), prog_name="kernelyard", standalone_mode=False) or 0
+        # What `print` still holds: at shutdown nobody could catch that its reader is gone.
+        print(end="", flush=True)
     except UsageError as error:
         print(f"kernelyard: {error}", file=sys.stderr)
-        sys.exit(2)
+        return 2
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output is gone (`| head`); nothing more to say, not even at shutdown.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+    except SystemExit as end:
+        # Typer and rich make 1 of a reader who is gone, and 1 is a verdict.
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        raise
     except OSError as error:
-        # A file that cannot be had; without a name it is a fault of ours.
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
+            _write_nowhere(1)
+            print(f"kernelyard: what was to be printed cannot be written: {error.strerror}", file=sys.stderr)
+            return 2
+        # A file that cannot be had; without a name it is a fault of ours, or a reader who is gone.
         if error.filename is None:
             raise
         print(f"kernelyard: {error.filename}: {error.strerror}", file=sys.stderr)
-        sys.exit(2)
+        return 2
     except Exception as error:
         # Typer's own usage errors; newer ones carry their copy of click, so the class cannot be named.
         if not hasattr(error, "format_message"):
             raise
         line = " ".join(error.format_message().split())
         print(f"kernelyard: {line}" if line else SUMMARY, file=sys.stderr)
-        sys.exit(2)
+        return 2
     if code == INTERRUPTED:
         # Typer makes this code of Ctrl-C and says nothing.
         print("kernelyard: interrupted; what was finished is kept", file=sys.stderr)
-    sys.exit(code)
+    return code
 
 
 def joined_source(words: list[str]) -> list[str]:

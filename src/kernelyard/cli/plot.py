@@ -9,6 +9,7 @@ import typer
 
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError
+from kernelyard.core.folders import check_folder
 from kernelyard.report import ledger, markers
 from kernelyard.report.overview import save_overviews
 from kernelyard.report.plots import charts, save, select
@@ -39,7 +40,11 @@ def plot(
     display: Annotated[bool, typer.Option("--display", help="Open the PNGs too.")] = False,
 ) -> None:
     """Draw benchmarks: one PNG a kernel, or with --metric-name one for each mode and configuration; paths on stdout."""
+    if out is not None:
+        check_folder(out)
     frame = ledger.read(csv)
+    if frame.empty:
+        raise UsageError(f"{csv} holds no row; `kernelyard bench` adds some")
     if all_ == bool(kernel_name):
         raise UsageError("expected --kernel-name or --all")
     kernels = sorted(frame["kernel_name"].unique()) if all_ else list(dict.fromkeys(kernel_name or ()))

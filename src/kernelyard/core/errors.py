@@ -8,6 +8,10 @@ class UsageError(Exception):
     """What was asked for does not exist or does not fit. The message is one line that names what was expected."""
 
 
+FAULTS = (Exception, SystemExit)
+"""What a stranger's code can end in here: a file that calls sys.exit would else end the judge, with its exit code."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """An error for a name that is not among `known`, with the nearest one suggested."""
     choices = sorted(known)

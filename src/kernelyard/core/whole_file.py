@@ -1,23 +1,29 @@
 """Files that a reader finds whole or not at all, whenever their writer is killed."""
 
-import errno
 import os
 import tempfile
 from pathlib import Path
 
+from kernelyard.core.errors import UsageError
+
 
 def check_place(path: Path) -> None:
-    """Raises the OSError that `write_whole` will where no folder is there for it, or a folder is in its place."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    """Raises the UsageError that `write_whole` will: where no folder is there for it, or no file is in its place."""
+    if not path.resolve().parent.is_dir():
+        raise UsageError(f"{path}: there is no such folder; expected one to write it into")
+    if path.exists() and not path.is_file():
+        # A device or a pipe would be replaced by a file: /dev/null once was.
+        raise UsageError(f"{path} is no file; expected one to write, or a new name")
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a new file beside the old one and puts it in its place in one step. An OSError names `path`."""
+    """Writes a new file beside the old one, or beside what a link names, and puts it in its place in one step.
+
+    Raises UsageError as `check_place`; an OSError names `path`.
+    """
+    check_place(path)
     try:
-        _replace(path, content)
+        _replace(path.resolve(), content)
     except OSError as error:
         error.filename, error.filename2 = str(path), None
         raise

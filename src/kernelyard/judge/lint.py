@@ -42,7 +42,7 @@ def lint(source: str, *, full_precision: bool) -> list[Flag]:
     `full_precision`: whether the problem is in fp32; elsewhere a mention of half precision is no news.
     """
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(source.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     lines = source.splitlines()
@@ -58,14 +58,14 @@ def lint(source: str, *, full_precision: bool) -> list[Flag]:
 def kernels_of(source: str) -> tuple[str, ...]:
     """Names of the GPU kernels that the source defines: Triton's jit functions, `__global__` functions in strings."""
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(source.removeprefix("\ufeff"))
+        names = [
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(mark) for mark in node.decorator_list)
+        ]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    names = [
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(mark) for mark in node.decorator_list)
-    ]
     for text, _ in _strings(tree):
         # Bounded: a text of half a megabyte that opens and never closes would be read from every opening to its end.
         code = re.sub(r"__launch_bounds__\s*\([^)]{0,200}\)", "", _code(text))

@@ -34,10 +34,13 @@ class Bin:
 
 
 def histogram(answers: Sequence[Answers], opponent: str) -> list[Bin]:
-    """Every right sample that was timed; the first and the last bin hold one at least, those between may be empty."""
+    """Every right sample that was timed, of the problems that fast_p counts against `opponent`.
+
+    The first and the last bin hold one at least, those between may be empty.
+    """
     found: Counter[tuple[int, str]] = Counter()
     for each in answers:
-        for outcome in each.counted:
+        for outcome in each.counted if opponent in each.opponents else ():
             if gain := outcome.gains.get(opponent):
                 octave = min(max(math.log2(gain.ratio), ENDS[0]), ENDS[1] - BIN)
                 found[math.floor(octave / BIN + 1e-9), gain.decision.value if gain.decision else "undecided"] += 1

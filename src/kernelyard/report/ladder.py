@@ -1,5 +1,6 @@
 """The ladder as a terminal shows it."""
 
+from rich.markup import escape
 from rich.table import Table
 
 from kernelyard.core.operator import Cost
@@ -50,7 +51,7 @@ def ladder_table(ladder: Ladder) -> Table:
     ):
         table.add_column(column, justify=justify, no_wrap=column != "status")  # type: ignore[arg-type]
     for row in ladder.rows:
-        table.add_row(*_cells(row, row is ladder.fastest))
+        table.add_row(*map(escape, _cells(row, row is ladder.fastest)))
     return table
 
 

@@ -129,7 +129,7 @@ def append(path: Path, rows: Sequence[BenchRow], *, overwrite: bool = False) -> 
     """Adds rows to the CSV at `path`, creating it; with `overwrite`, older rows of the same keys go.
 
     A reader sees the file before or after, never between, and two writers at once both keep their rows.
-    Raises UsageError where the file has other columns.
+    Raises UsageError where the file has other columns, or a row that is not whole.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _directory_lock(path.parent):
@@ -143,6 +143,8 @@ def require_ledger(path: Path) -> None:
     """Raises UsageError where `append` would fail: before an hour of measuring, not after it."""
     if path.is_dir():
         raise UsageError(f"{path}: a folder; expected the CSV that rows are added to")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: no file; expected the CSV that rows are added to")
     _existing_text(path)
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     try:
@@ -158,13 +160,31 @@ def read(path: Path) -> pd.DataFrame:
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file; `kernelyard bench` writes one")
+    return _frame(path, _text(path), (COLUMNS, SEED_COLUMNS))
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not a ledger: it holds bytes that are no text") from None
-    header = _header(text)
-    if header not in (COLUMNS, SEED_COLUMNS):
+
+
+def _frame(path: Path, text: str, headers: Sequence[tuple[str, ...]]) -> pd.DataFrame:
+    """The rows in a ledger's text. Raises UsageError for other columns, and for a row that is not whole."""
+    try:
+        lines = [tuple(line) for line in csv.reader(io.StringIO(text)) if line]
+    except csv.Error as error:
+        raise UsageError(f"{path}: not a ledger: {error}") from None
+    header, rows = (lines[0], lines[1:]) if lines else ((), [])
+    if header not in headers:
         raise _foreign(path, header)
+    # pandas fills a row that was cut, and makes an index of what one has too many.
+    for place, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise UsageError(
+                f"{path}: not a whole ledger: data row {place} has {len(row)} values; expected {len(header)}"
+            )
     try:
         frame = pd.read_csv(io.StringIO(text), dtype="string").reindex(columns=list(COLUMNS)).astype(DTYPES)
     except ValueError as error:
@@ -195,16 +215,11 @@ def _directory_lock(directory: Path) -> Iterator[None]:
 
 def _existing_text(path: Path) -> str:
     """The file's text, ready to be added to; only the header where there is no file yet."""
-    text = path.read_text() if path.exists() else ""
+    text = _text(path) if path.exists() else ""
     if not text:
         return ",".join(COLUMNS) + "\n"
-    if _header(text) != COLUMNS:
-        raise _foreign(path, _header(text))
+    _frame(path, text, (COLUMNS,))
     return text if text.endswith("\n") else text + "\n"
-
-
-def _header(text: str) -> tuple[str, ...]:
-    return tuple(next(csv.reader(io.StringIO(text)), []))
 
 
 def _foreign(path: Path, header: tuple[str, ...]) -> UsageError:

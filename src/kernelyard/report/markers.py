@@ -14,7 +14,8 @@ def markers(name: str) -> tuple[str, str]:
 def read(document: Path) -> str:
     """The text of a document; raises UsageError where there is none."""
     if not document.is_file():
-        raise UsageError(f"{document}: no such file; expected a Markdown file to hold the tables")
+        said = "no file" if document.exists() else "no such file"
+        raise UsageError(f"{document}: {said}; expected a Markdown file to hold the tables")
     try:
         return document.read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -1,5 +1,6 @@
 """Plots of benchmark rows: what each provider took at each size, and how far that is from the least possible."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ def _matches(text: str, wanted: str) -> bool:
 def charts(rows: pd.DataFrame) -> list[Chart]:
     """One chart for each mode and configuration of the selected rows, and for each device where there are several.
 
-    Raises UsageError where rows of one chart are in different units.
+    Raises UsageError where rows of one chart are in different units, and for a metric that has no chart.
     """
     by = ["kernel_operation_mode", "extra_benchmark_config_str", "gpu_name", "x_name"]
     telling = [name for name in by if name in by[:2] or rows[name].nunique() > 1]
@@ -120,6 +121,8 @@ def charts(rows: pd.DataFrame) -> list[Chart]:
 
 def _chart(rows: pd.DataFrame, telling: Sequence[str]) -> Chart:
     first = rows.iloc[0]
+    if first["metric_name"] not in _TITLES:
+        raise unknown("metric to draw:", first["metric_name"], _TITLES)
     if rows["metric_unit"].nunique() > 1:
         units = " and ".join(sorted(rows["metric_unit"].unique()))
         raise UsageError(f"rows of {first['kernel_name']} in {units} do not fit one axis")
@@ -156,7 +159,7 @@ def _curve(provider: str, chart_rows: pd.DataFrame) -> Curve:
         middle=tuple(rows["y_value_50"]),
         low=tuple(rows["y_value_20"]),
         high=tuple(rows["y_value_80"]),
-        percent=tuple(None if pd.isna(value) else float(value) for value in share),
+        percent=tuple(float(value) if math.isfinite(value) else None for value in share),
     )
 
 

@@ -33,16 +33,14 @@ def format_bytes(count: float | None) -> str:
     """`512 B`, `134 MB`, `2.15 GB`."""
     if count is None:
         return NOT_MEASURED
-    if abs(count) < 1000:
-        return f"{count:.0f} B"
-    return _with_prefix(count, "B")
+    return f"{count:.0f} B" if abs(count) < 999.5 else _with_prefix(count, "B")
 
 
 def format_count(count: float | None) -> str:
     """A number of operations or elements: `640`, `12.6 M`, `1.10 G`."""
     if count is None:
         return NOT_MEASURED
-    return f"{count:.0f}" if abs(count) < 1000 else _with_prefix(count, "")
+    return f"{count:.0f}" if abs(count) < 999.5 else _with_prefix(count, "")
 
 
 def format_integer(count: int | None) -> str:
@@ -95,14 +93,14 @@ def format_size(size: float) -> str:
 
 
 def _time_unit(milliseconds: float) -> tuple[float, str]:
-    if abs(milliseconds) >= 1000:
+    # 0.9996 ms would be written "1000 us": it belongs to the next unit already, as 999.6 bytes and 999.6e6 do.
+    if abs(milliseconds) >= 999.5:
         return 1e-3, "s"
-    return (1.0, "ms") if abs(milliseconds) >= 1 else (1e3, "us")
+    return (1.0, "ms") if abs(milliseconds) >= 0.9995 else (1e3, "us")
 
 
 def _with_prefix(count: float, unit: str) -> str:
     for step, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
-        # 999.6e6 would be written "1000 M": it belongs to the next prefix already.
         if abs(count) >= step * 0.9995:
             return f"{_digits(count / step)} {prefix}{unit}"
     return f"{_digits(count / 1e3)} k{unit}"

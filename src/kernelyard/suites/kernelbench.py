@@ -11,14 +11,16 @@ overwrite its inputs.
 
 import ast
 import io
+import json
 import sys
 import types
 from pathlib import Path
 
-from kernelyard.core.errors import UsageError, first_line, unknown
+from kernelyard.core.errors import FAULTS, UsageError, first_line, unknown
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.regular_file import read_at_most
 from kernelyard.judge.stress import NAMES
+from kernelyard.sandbox.frames import MAX_FRAME
 
 EXPECTED = "Model, get_inputs and get_init_inputs"
 # Larger than any kernel worth reading; a bound on what the parser is given.
@@ -52,7 +54,9 @@ def load_problem(path: Path) -> Problem:
 def problem_of(source: Source) -> Problem:
     """Execute a problem's text; raises UsageError for one that is not in the format."""
     path = source.path
-    bound = _bound_names(source)
+    # Python drops a byte order mark before it parses a file; the hash stays that of the text as it came.
+    text = source.text.removeprefix("\ufeff")
+    bound = _bound_names(path, text)
     missing = [name for name in ("Model", "get_inputs", "get_init_inputs") if name not in bound]
     if missing:
         raise UsageError(f"{path}: no {' and no '.join(missing)}; expected {EXPECTED}")
@@ -60,9 +64,9 @@ def problem_of(source: Source) -> Problem:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     try:
-        exec(compile(source.text, str(path), "exec"), module.__dict__)
+        exec(compile(text, str(path), "exec"), module.__dict__)
         required = (module.Model, module.get_inputs, module.get_init_inputs)
-    except Exception as error:
+    except FAULTS as error:
         raise UsageError(f"{path}: fails to load: {first_line(error)}{_remedy(error)}") from None
     return Problem(
         source,
@@ -73,7 +77,7 @@ def problem_of(source: Source) -> Problem:
     )
 
 
-def _remedy(error: Exception) -> str:
+def _remedy(error: BaseException) -> str:
     lacks = isinstance(error, ModuleNotFoundError) and error.name in IN_EXTRA
     return "; `pip install 'kernelyard[kernelbench]'` installs it" if lacks else ""
 
@@ -106,21 +110,28 @@ def _allow_nonfinite(path: Path, declared: object) -> bool | frozenset[str]:
 def read_solution(path: Path) -> Source:
     """Parse, and never run, a solution file; raises UsageError for one that defines no `ModelNew`."""
     source = read_source(path, "solution", "ModelNew")
-    if "ModelNew" not in _bound_names(source):
+    if "ModelNew" not in _bound_names(path, source.text):
         raise UsageError(f"{path}: no ModelNew; expected a class ModelNew with the constructor and forward of Model")
+    if too_large(source):
+        raise UsageError(f"{path}: more than a worker is given; expected {MAX_FRAME // 2} bytes of text at most")
     return source
 
 
-def _bound_names(source: Source) -> set[str]:
+def too_large(source: Source) -> bool:
+    """Whether it is more than a worker is given: it crosses in one frame."""
+    return len(json.dumps(source.text)) > MAX_FRAME // 2
+
+
+def _bound_names(path: Path, text: str) -> set[str]:
     """Names that the file binds anywhere: classes, functions, assignments, imports."""
     try:
-        tree = ast.parse(source.text)
+        tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
-        where = f"{source.path}:{line}" if line else str(source.path)
+        where = f"{path}:{line}" if line else str(path)
         raise UsageError(f"{where}: syntax error: {getattr(error, 'msg', error)}; expected a Python file") from None
     except (RecursionError, MemoryError):
-        raise UsageError(f"{source.path}: nested too deeply to parse; expected a Python file") from None
+        raise UsageError(f"{path}: nested too deeply to parse; expected a Python file") from None
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):

@@ -86,7 +86,8 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
     """`1,3,10-20` as numbers in order, each once. Raises UsageError for anything else."""
     found: set[int] = set()
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        # Of at most as many digits as MOST: Python refuses to read thousands of them.
+        match = re.fullmatch(r"\s*(\d{1,7})(?:\s*-\s*(\d{1,7}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last <= MOST:
             raise UsageError(f"{option} {text!r}: expected numbers and ranges, like 1,3,10-20")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from kernelyard import ops
@@ -41,8 +42,12 @@ def kernelbench_checkout(path: Path, levels: Sequence[int]) -> Suite:
         if not folder.is_dir():
             raise UsageError(f"{folder}: no such folder; expected the problems of level {level}")
         files = [each for each in problem_files([folder]) if leading_number(each.name)]
+        if not files:
+            raise UsageError(
+                f"{folder}: no .py whose name begins with a number; expected the problems of level {level}"
+            )
         entries += [_entry(level, leading_number(each.name), _read(each)) for each in files]
-    return Suite("kernelbench", tuple(entries))
+    return _kernelbench(entries)
 
 
 def kernelbench_hub(levels: Sequence[int]) -> Suite:
@@ -66,12 +71,22 @@ def kernelbench_hub(levels: Sequence[int]) -> Suite:
                 # The Hub's names lack the ending that a checkout's have, and by which baselines are keyed.
                 name = f"{str(row['name']).removesuffix('.py')}.py"
                 entries.append(_entry(level, int(row["problem_id"]), Source(Path(name), str(row["code"]))))
+    return _kernelbench(entries)
+
+
+def _kernelbench(entries: Sequence[Entry]) -> Suite:
+    for one, next_one in pairwise(entries):
+        if _key(one) == _key(next_one):
+            paths = f"{one.source.path} and {next_one.source.path}"
+            raise UsageError(f"{paths} are both level {one.level} problem {one.number}; expected one")
     return Suite("kernelbench", tuple(entries))
 
 
 def folder(path: Path) -> Suite:
     """Of problem files, level 0: numbered as their names begin where each does and no two alike, else by position."""
     files = [each for each in problem_files([path]) if not each.name.startswith("_")]
+    if not files:
+        raise UsageError(f"{path}: only names that begin with _, which are no problems; expected a problem file")
     numbers = [leading_number(each.name) for each in files]
     if 0 in numbers or len(set(numbers)) < len(numbers):
         numbers = list(range(1, len(files) + 1))
@@ -97,10 +112,12 @@ def subset(suite: Suite, wanted: Iterable[int]) -> Suite:
 
 
 def representative(suite: Suite) -> Suite:
-    """KernelBench's representative subset of what is in `suite`. Raises UsageError where that is nothing."""
+    """KernelBench's representative subset of what is in `suite`. Raises UsageError where a level has nothing of it."""
+    levels = {entry.level for entry in suite.entries}
     chosen = _only(suite, lambda entry: entry.number in REPRESENTATIVE.get(entry.level, ()))
-    if not chosen.entries:
-        raise UsageError("the representative subset is of KernelBench's levels 1, 2 and 3")
+    if without := levels - {entry.level for entry in chosen.entries}:
+        said = f"nothing here of level {spans(without)} is in it"
+        raise UsageError(f"the representative subset is of KernelBench's levels 1, 2 and 3; {said}")
     return chosen
 
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kernelyard.core.problem import Problem, Source
 
@@ -44,4 +45,8 @@ class Suite:
 
     def entry(self, level: int, number: int) -> Entry | None:
         """The problem of that level and number, where there is one."""
-        return next((entry for entry in self.entries if (entry.level, entry.number) == (level, number)), None)
+        return self._by_place.get((level, number))
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[int, int], Entry]:
+        return {(entry.level, entry.number): entry for entry in self.entries}
