@@ -16,7 +16,7 @@ import torch
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.sandbox import processes
 from kernelyard.sandbox.deadlines import Deadlines
-from kernelyard.sandbox.launch import SandboxKind, choose
+from kernelyard.sandbox.launch import SandboxKind, choose, launch
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Ended, Session
@@ -100,6 +100,50 @@ def test_one_that_wakes_itself_is_found(post: Post) -> None:
     ):
         time.sleep(1)
     assert raised.value.status is Status.REJECTED
+
+
+# A child has used what the parent, which wakes itself, means to use; it is gone and buried when the judge looks.
+PAYS_WITH_A_CHILD = """
+import ctypes, os, signal, struct, time
+
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+child = os.fork()
+if child == 0:
+    burn(0.3)
+    signal.pause()
+time.sleep(0.6)
+
+def wake(*_):
+    signal.signal(signal.SIGCONT, signal.SIG_IGN)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    burn(0.1)
+
+signal.signal(signal.SIGCONT, wake)
+libc = ctypes.CDLL(None)
+for i in range(100):
+    event, timer = ctypes.create_string_buffer(64), ctypes.c_void_p()
+    struct.pack_into("QiI", event, 0, 0, signal.SIGCONT, 0)
+    assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
+    rest = 1_000_000 * (500 + 4 * i)
+    assert libc.timer_settime(timer, 0, struct.pack("qqqq", 0, 0, 0, rest), None) == 0
+print("armed", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_what_a_child_used_before_pays_for_nothing(post: Post) -> None:
+    with launch([sys.executable, "-I", "-S", "-c", PAYS_WITH_A_CHILD], kind=post.kind) as process:
+        while "armed" not in process.stdout:
+            time.sleep(0.002)
+        with process.stopped() as went_on:
+            time.sleep(1.2)
+            assert went_on().startswith("it ran for 0.")
 
 
 def test_one_that_is_always_gone_when_the_signal_comes_is_found(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 _STOP_SECONDS = 1.0
+_TICKS = os.sysconf("SC_CLK_TCK")
 # Stopped, traced, or gone and not yet collected.
 _STANDING = {b"T", b"t", b"Z", b"X"}
 # A process is stopped by its first thread, and while that sits in a call of the kernel's the others go on; then each
@@ -109,14 +110,16 @@ def keep_to(cores: Collection[int], pids: Iterable[int]) -> None:
             os.sched_setaffinity(pid, cores)
 
 
-def cpu_seconds(pids: Iterable[int]) -> float:
-    """What `pids` have used of the CPU so far, to the nanosecond; 0 for those that have gone."""
-    total = 0.0
+def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:
+    """What each of `pids` has used of the CPU so far, to the nanosecond, and its children that it has buried, in ticks;
+    without those that have gone."""
+    found = {}
     for pid in pids:
         with contextlib.suppress(OSError):
             # The clock of another process: its pid, inverted, above three bits that say "all threads, as scheduled".
-            total += time.clock_gettime((~pid << 3) | 2)
-    return total
+            own = time.clock_gettime((~pid << 3) | 2)
+            found[pid] = own + sum(map(int, _stat(f"/proc/{pid}/stat", 15)[13:15])) / _TICKS
+    return found
 
 
 def usage(pids: Iterable[int]) -> Usage:
@@ -192,12 +195,12 @@ def _states(pids: Iterable[int]) -> set[bytes]:
     return found
 
 
-def _stat(path: str) -> list[bytes]:
-    """The state and the parent's pid, from a file `stat`. Raises OSError for one gone."""
+def _stat(path: str, count: int = 2) -> list[bytes]:
+    """The state, the parent's pid and so on, `count` fields of a file `stat`. Raises OSError for one gone."""
     with open(path, "rb") as file:
         line = file.read()
     # The name in parentheses may hold anything, so read from its end.
-    return line[line.rindex(b")") + 2 :].split(None, 2)[:2]
+    return line[line.rindex(b")") + 2 :].split(None, count)[:count]
 
 
 def _descriptors(pid: int) -> list[str]:
