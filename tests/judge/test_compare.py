@@ -158,3 +158,69 @@ def test_a_non_finite_reference_is_met_exactly_or_not_at_all() -> None:
 def test_an_empty_output_passes() -> None:
     empty = torch.empty(0, 5)
     assert compare("y", empty, empty.double(), empty, TOLERANCE).passed
+
+
+def _integers(*changes: tuple[int, int], dtype: torch.dtype = torch.int32) -> Tensor:
+    """A thousand, of which so many are changed by so much."""
+    made = torch.full((1000,), 1000, dtype=dtype)
+    start = 0
+    for many, by in changes:
+        made[start : start + many] += by
+        start += many
+    return made
+
+
+@pytest.mark.parametrize(
+    ("honest", "ours", "passed"),
+    [
+        ([], [], True),
+        ([], [(1, 1)], False),
+        ([(10, 1)], [(80, -1)], True),
+        ([(10, 1)], [(81, 1)], False),
+        ([(10, 1)], [(1, 2)], False),
+        # Whose errors are several steps has them larger elsewhere.
+        ([(10, 3)], [(1, 17), (79, 2)], True),
+        ([(10, 3)], [(1, 18)], False),
+    ],
+)
+def test_of_integers_the_unequal_are_counted(
+    honest: list[tuple[int, int]], ours: list[tuple[int, int]], passed: bool
+) -> None:
+    reference = _integers(dtype=torch.int64)
+    own, got = _integers(*honest), _integers(*ours).flip(0)
+    held = compare("output", got, reference, own, TOLERANCE)
+    assert held.passed == passed == passes(got, reference, own, TOLERANCE, Yardstick.of(own, reference))
+    assert held.figures is not None and (held.figures.mismatched == 0) == passed
+    if honest:
+        assert held.figures.over_honest == sum(many for many, _ in ours) / 10
+
+
+def test_of_indices_only_the_count_tells() -> None:
+    reference = _integers(dtype=torch.int64)
+    honest, got = _integers((10, 1), dtype=torch.int64), _integers((80, 900), dtype=torch.int64)
+    assert compare("output", got, reference, honest, TOLERANCE).passed
+    assert not compare("output", _integers((81, 1), dtype=torch.int64), reference, honest, TOLERANCE).passed
+
+
+def test_of_truth_values_eight_times_as_many_may_be_on_the_other_side() -> None:
+    reference = torch.zeros(100, dtype=torch.int64)
+    none = reference.bool()
+    honest, sixteen, more = (none.index_fill(0, torch.arange(n), True) for n in (2, 16, 17))
+    assert compare("output", sixteen.flip(0), reference, honest, TOLERANCE).passed
+    held = compare("output", more.flip(0), reference, honest, TOLERANCE)
+    assert held.message.startswith("output: 17 of 100 elements differ")
+
+
+def test_large_integers_are_compared_as_integers() -> None:
+    """At 2**60 float64 holds every 256th."""
+    honest = torch.full((10,), 2**60)
+    held = compare("output", honest + 60, honest, honest, TOLERANCE)
+    assert held.figures is not None and held.figures.max_abs == 60.0
+    assert f"got {2**60 + 60}, expected {2**60}" in held.report
+
+
+def test_integers_in_chunks_are_as_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference, honest, got = _integers(dtype=torch.int64), _integers((10, 1)), _integers((300, -2))
+    whole = compare("output", got, reference, honest, TOLERANCE)
+    monkeypatch.setattr(module, "CHUNK", 77)
+    assert compare("output", got, reference, honest, TOLERANCE) == whole

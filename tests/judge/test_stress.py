@@ -286,7 +286,7 @@ def test_an_answer_that_memory_holds_before_it_is_written_tells_nothing() -> Non
 @pytest.mark.parametrize("call", [lambda x: x > 0.3, lambda x: x.argmax(-1)], ids=["truth values", "integers"])
 def test_answers_that_are_no_fractions_are_held_against_all_questions(call: Callable[[Tensor], Tensor]) -> None:
     exam, first = exam_of(problem(call, rows(32, 16)))
-    assert first.reference[0].dtype is torch.float64
+    assert first.reference[0].dtype is torch.int64
     asked = [stressed(exam, stress) for stress in STRESSES if stress.name in ("signs", "scaled_up", "shifted")]
     assert all(exam.mark_values(question, question.honest).status is Status.PASSED for question in asked)
     wrong = [(~answer if answer.dtype is torch.bool else answer + 1) for answer in first.honest]

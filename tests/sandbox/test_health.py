@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -128,6 +130,30 @@ def test_the_look_is_within_its_turn_and_leaves_no_process(monkeypatch: pytest.M
     with pytest.raises(NoTurn):
         probe(elsewhere, nobodys())
     assert seen[-1] == "ends" and set(processes.descendants(os.getpid())) <= set(before)
+
+
+def test_a_look_that_cannot_be_killed_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in a call of a sick driver outlives SIGKILL."""
+    started: list[subprocess.Popen[str]] = []
+    real = subprocess.Popen
+
+    def stuck(_command: list[str], **how: Any) -> subprocess.Popen[str]:
+        process = real(["sleep", "60"], **how)
+        monkeypatch.setattr(process, "kill", lambda: None)
+        started.append(process)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", stuck)
+    monkeypatch.setattr(health, "_SECONDS", 0.1)
+    monkeypatch.setattr(health, "_GRACE_SECONDS", 0.1)
+    begin = time.monotonic()
+    try:
+        assert "did not end" in (probe(torch.device("cuda", 63), nullcontext()) or "")
+        assert time.monotonic() - begin < 10
+        assert started[0].stdout is not None and started[0].stdout.closed and started[0].poll() is None
+    finally:
+        started[0].send_signal(signal.SIGKILL)
+        started[0].wait()
 
 
 @pytest.mark.gpu

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kernelyard.sandbox.frames import MAX_FRAME, Channel, Closed, ProtocolError
+from kernelyard.sandbox.session import LONGEST_MS, SHORTEST_MS
 from kernelyard.sandbox.wire import (
     WIRE_DTYPES,
     OutputSpec,
@@ -150,11 +151,11 @@ def test_a_reply_is_valid_or_refused(message: dict[str, object]) -> None:
 
 
 @given(st.floats(), st.floats())
-def test_a_sample_that_is_no_time_is_not_above_zero_and_below_the_bound(event: float, host: float) -> None:
+def test_a_sample_that_is_no_time_is_not_within_the_bounds(event: float, host: float) -> None:
     """What Session.run holds every pair against; NaN and infinities fail it."""
     reply = Reply.model_validate({"nonce": "n", "samples": [[event, host]]})
-    taken = all(0 < sample < 1e9 for pair in reply.samples for sample in pair)
-    assert taken == all(math.isfinite(value) and 0 < value < 1e9 for value in (event, host))
+    taken = all(SHORTEST_MS <= sample < LONGEST_MS for pair in reply.samples for sample in pair)
+    assert taken == all(math.isfinite(value) and 1e-6 <= value < 1e9 for value in (event, host))
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "file", "directory", "memfd"])
@@ -187,6 +188,39 @@ def test_descriptors_that_nobody_asked_for_do_not_stay(kind: str, count: int) ->
         except ProtocolError:
             pass
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+@pytest.mark.parametrize("sent", [framed(b'{"a": 1}'), framed(b"no"), struct.pack("!I", MAX_FRAME + 1), b"\0\0\0\2{"])
+@pytest.mark.parametrize("every", [1, 4, 100])
+@pytest.mark.parametrize("hung_up", [False, True])
+def test_descriptors_that_come_with_the_bytes_of_a_frame_do_not_stay(sent: bytes, every: int, *, hung_up: bool) -> None:
+    """A descriptor can come with each byte; a frame has one, and whoever is told of no frame has none."""
+    with channels() as (channel, stranger):
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        for index in range(len(sent)):
+            socket.send_fds(stranger, [sent[index : index + 1]], [] if index % every else [stranger.fileno()])
+        if hung_up:
+            stranger.shutdown(socket.SHUT_WR)
+        fd = None
+        with contextlib.suppress(Closed, ProtocolError, TimeoutError):
+            message, fd = channel.receive(time.monotonic() + 0.1)
+            assert message == {"a": 1} and fd is not None and every == 100
+            os.close(fd)
+        assert (fd is not None) == (sent == framed(b'{"a": 1}') and every == 100)
+        channel.socket.close()
+        assert len(os.listdir("/proc/self/fd")) == before - 1  # noqa: PTH208
+
+
+def test_a_frame_is_sent_until_the_deadline() -> None:
+    """Not that of what was received before."""
+    with channels() as (channel, _):
+        channel.socket.settimeout(30)
+        begin = time.monotonic()
+        with pytest.raises(TimeoutError):
+            channel.send({"a": "b" * (MAX_FRAME - 100)}, deadline=begin + 0.2)
+        with pytest.raises(TimeoutError):
+            channel.send({}, deadline=begin)
+        assert time.monotonic() - begin < 5
 
 
 @given(st.sampled_from(sorted(WIRE_DTYPES)), st.lists(st.integers(-2, 5), max_size=4), st.integers(0, 300))

@@ -49,7 +49,8 @@ class Tolerance:
 
     multiple: float = 8.0
     """Allowed multiple of the honest error (of half an ulp of the dtype where the honest answer is luckier than
-    that). Room for another order of summation; TF32 in place of fp32 is off by about 1000."""
+    that). Room for another order of summation; TF32 in place of fp32 is off by about 1000. Of integers and truth
+    values: of the honest answer's count of unequal ones."""
     fp32_ulps: float = 64.0
     """Relative error always allowed, in ulps of fp32, the precision of the arithmetic: exp2(x * log2 e) loses about
     |x| ulps on an element of size exp(-|x|), which no same-dtype ruler shows."""

@@ -47,10 +47,16 @@ class Problem:
     def make_model(self, arguments: list[Any], seed: int, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
         """The reference with the weights of `seed`, in eval mode unless the problem is one of training."""
         torch.manual_seed(seed)
-        return self.model_class(*arguments).to(device=device, dtype=dtype).train(self.train_mode)
+        model = self.model_class(*arguments)
+        for name, weight in (*model.named_parameters(), *model.named_buffers()):
+            if weight.is_complex():
+                # torch's `.to(dtype)` drops the imaginary part, here and of the solution's own.
+                raise ValueError(f"complex weights, as {name}; expected torch.view_as_real's")
+        return model.to(device=device, dtype=dtype).train(self.train_mode)
 
     def make_inputs(self, seed: int, dtype: torch.dtype, device: torch.device) -> list[Any]:
-        """Inputs of `seed` on `device`: floating-point tensors in `dtype`, integer and boolean ones as they are.
+        """Inputs of `seed` on `device`: floating-point tensors in `dtype`, others as they are (complex ones twice as
+        precise in float64).
 
         They are made on the device where the file names none: a GPU fills 6 GB at once, a CPU in ten seconds.
         """
@@ -64,9 +70,17 @@ def place(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """Tensors within `value` on `device`, floating-point ones in `dtype`; everything else as it is."""
 
     def placed(x: Tensor) -> Tensor:
-        return x.to(device=device, dtype=dtype if x.is_floating_point() else None).contiguous()
+        # What torch conjugates or negates lazily does not lie in memory as it reads.
+        return x.resolve_conj().resolve_neg().to(device=device, dtype=kept_in(x, dtype)).contiguous()
 
     return each_tensor(value, placed)
+
+
+def kept_in(x: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """The dtype of `x` where all that is floating-point is held in `dtype`."""
+    if x.is_complex() and dtype is torch.float64:
+        return torch.complex128
+    return dtype if x.is_floating_point() else x.dtype
 
 
 def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

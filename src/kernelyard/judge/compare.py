@@ -45,6 +45,8 @@ class _Gathered:
     max_abs: float = 0.0
     max_rel: float = 0.0
     squares: float = 0.0
+    unequal: int = 0
+    """Elements that are another integer or truth value."""
 
     def add(self, max_abs: float, norm: float, max_rel: float = 0.0) -> None:
         self.max_abs = max(self.max_abs, max_abs)
@@ -72,7 +74,10 @@ class Yardstick:
     def of(cls, honest: Tensor, reference: Tensor, ruler: Tensor | None = None) -> "Yardstick":
         """`ruler` stands in for the honest answer's values: a float64 tensor as far from `reference` as an answer may
         well be."""
-        half_ulp = torch.finfo(honest.dtype).eps / 2 if honest.dtype.is_floating_point else 0.0
+        if not honest.dtype.is_floating_point:
+            # No ruler: a stress asks for these only where nothing moves them, and the honest answer is float64's.
+            return cls(_Gathered(), _steps(honest, reference), 0.0, 0.0, bitwise=True)
+        half_ulp = torch.finfo(honest.dtype).eps / 2
         answer, exact = (honest if ruler is None else ruler).detach().reshape(-1), reference.detach().reshape(-1)
         typical = _typical(answer, exact, half_ulp)
         expected, theirs, whole = _Gathered(), _Gathered(), True
@@ -107,6 +112,16 @@ class _Bounds:
         return torch.where(torch.isfinite(reference), wrong, ~met)
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """When a single integer or truth value is outside."""
+
+    allowed: float
+
+    def outside(self, _got: Tensor, _reference: Tensor, error: Tensor) -> Tensor:
+        return error > self.allowed
+
+
 def compare(
     name: str,
     got: Tensor,
@@ -119,6 +134,8 @@ def compare(
 ) -> Comparison:
     """Hold `got` against the float64 `reference`, with `honest` (eager, same dtype) as the ruler.
 
+    Where the answers are integers or truth values, so is the reference (int64), and the unequal are counted.
+
     `yardstick`: what those two say, where that is known, or what another ruler does. A non-finite element of the
     reference fails unless `allow_nonfinite`; then it has to be met exactly.
     """
@@ -130,6 +147,8 @@ def compare(
         return Comparison(Status.INCORRECT_DTYPE, line, line)
 
     yardstick = yardstick or Yardstick.of(honest, reference)
+    if not honest.dtype.is_floating_point:
+        return _compare_discrete(name, got, reference, honest, tolerance, yardstick.theirs)
     expected, theirs, typical, half_ulp = yardstick.expected, yardstick.theirs, yardstick.typical, yardstick.half_ulp
     flat = [tensor.detach().reshape(-1) for tensor in (got, reference)]
     count = flat[0].numel()
@@ -167,9 +186,48 @@ def compare(
         mismatched=mismatched,
         elements=count,
     )
-    if not mismatched:
+    return _told(figures, shown, worst)
+
+
+def _compare_discrete(
+    name: str, got: Tensor, reference: Tensor, honest: Tensor, tolerance: Tolerance, theirs: _Gathered
+) -> Comparison:
+    """Whoever adds up in another order has other elements on an edge, but not many more: `multiple` times as many.
+
+    By how much one may be off: a difference of 1 may be an edge and no error, and only what is beyond it is multiplied.
+    Where two elements are as good as equal, the index of either is right, however far apart they lie: int64, the dtype
+    of indices, is held to the count alone.
+    """
+    flat = [tensor.detach().reshape(-1) for tensor in (got, reference)]
+    count = flat[0].numel()
+    ours = theirs if same_bits(got, honest) else _steps(*flat)
+    edge = min(theirs.max_abs, 1.0)
+    allowed = math.inf if honest.dtype is torch.int64 else edge + tolerance.multiple * (theirs.max_abs - edge)
+    if ours.unequal > tolerance.multiple * theirs.unequal:
+        allowed = 0.0
+    within = ours.max_abs <= allowed
+    mismatched, shown, worst = (0, "", 0.0) if within else _mismatches(flat, got.shape, _Steps(allowed))
+    figures = ErrorFigures(
+        output=name,
+        max_abs=ours.max_abs,
+        honest_max_abs=theirs.max_abs,
+        rms=ours.rms(count),
+        honest_rms=theirs.rms(count),
+        max_rel=ours.max_rel,
+        honest_max_rel=theirs.max_rel,
+        over_honest=_over(ours.unequal, theirs.unequal),
+        allowed=tolerance.multiple,
+        mismatched=mismatched,
+        elements=count,
+    )
+    return _told(figures, shown, worst)
+
+
+def _told(figures: ErrorFigures, shown: str, worst: float) -> Comparison:
+    if not figures.mismatched:
         return Comparison(Status.PASSED, "", figures=figures)
-    line = f"{name}: {mismatched} of {count} elements differ ({100 * mismatched / count:.3g} %), worst by {worst:.4g}"
+    share = f"{figures.mismatched} of {figures.elements} elements differ"
+    line = f"{figures.output}: {share} ({100 * figures.mismatched / figures.elements:.3g} %), worst by {worst:.4g}"
     return Comparison(Status.INCORRECT_VALUE, line, f"{line}\n{shown}", figures)
 
 
@@ -177,6 +235,8 @@ def passes(got: Tensor, reference: Tensor, honest: Tensor, tolerance: Tolerance,
     """Whether `compare` passes it. What is far off is so in its first elements already."""
     if got.shape != honest.shape or got.dtype != honest.dtype:
         return False
+    if not honest.dtype.is_floating_point:
+        return compare("", got, reference, honest, tolerance, yardstick).passed
     first = [tensor.detach().reshape(-1)[:CHUNK] for tensor in (got, reference)]
     errors, bad_kind = _errors(first, yardstick.typical, allow_nonfinite=False)
     if bad_kind or errors.max_abs > tolerance.multiple * yardstick.unit:
@@ -210,6 +270,17 @@ def _errors(flat: list[Tensor], typical: float, *, allow_nonfinite: bool) -> tup
     return gathered, bad_kind
 
 
+def _steps(answer: Tensor, reference: Tensor) -> _Gathered:
+    """How far integers or truth values are off, and how many are."""
+    gathered = _Gathered()
+    for _, a, r in _pieces(answer.detach().reshape(-1), reference.detach().reshape(-1)):
+        error = (a - r).double().abs_()
+        relative = error / r.double().abs_().clamp_(min=1)
+        gathered.add(error.max().item(), error.norm().item(), relative.max().item())
+        gathered.unequal += int(error.count_nonzero())
+    return gathered
+
+
 def _of_numbers(answer: Tensor, reference: Tensor, typical: float) -> tuple[list[float], Tensor, bool]:
     """The figures of what is a number in both, the reference's numbers of these, and whether all are."""
     figures = _figures(answer, reference, typical)
@@ -220,11 +291,14 @@ def _of_numbers(answer: Tensor, reference: Tensor, typical: float) -> tuple[list
 
 
 def _pieces(*flat: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Start index and matching pieces of flat tensors, on the last one's device; what is subtracted is a number."""
+    """Start index and matching pieces of flat tensors, on the last one's device.
+
+    Integers stay some, for float64 holds them all up to 2**53 and no further; truth values become some.
+    """
     device = flat[-1].device
     for start in range(0, flat[0].numel(), CHUNK):
         piece = [tensor[start : start + CHUNK].to(device=device) for tensor in flat]
-        yield start, *(one.double() if one.dtype is torch.bool else one for one in piece)  # type: ignore[misc]
+        yield start, *(one if one.is_floating_point() else one.long() for one in piece)  # type: ignore[misc]
 
 
 def _figures(answer: Tensor, reference: Tensor, typical: float) -> list[float]:
@@ -276,12 +350,12 @@ def _same_kind(got: Tensor, reference: Tensor) -> Tensor:
     return (got.isnan() & reference.isnan()) | (got == reference)
 
 
-def _mismatches(flat: list[Tensor], shape: torch.Size, bounds: _Bounds) -> tuple[int, str, float]:
+def _mismatches(flat: list[Tensor], shape: torch.Size, bounds: _Bounds | _Steps) -> tuple[int, str, float]:
     """Count of the elements outside, the first of them and the worst in words, and the worst error."""
     lines: list[str] = []
     count, worst, worst_line = 0, -1.0, ""
     for start, g, r in _pieces(*flat):
-        error = (g - r).abs()
+        error = (g - r).double().abs()
         places = bounds.outside(g, r, error).nonzero().reshape(-1)
         if not len(places):
             continue
@@ -298,7 +372,8 @@ def _mismatches(flat: list[Tensor], shape: torch.Size, bounds: _Bounds) -> tuple
 
 def _line(index: int, shape: torch.Size, got: Tensor, expected: Tensor) -> str:
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(index), shape)) if shape else ()
-    return f"at {place}: got {got.item():.9g}, expected {expected.item():.9g}"
+    got_is, expected_is = (f"{x.item():.9g}" if x.is_floating_point() else str(x.item()) for x in (got, expected))
+    return f"at {place}: got {got_is}, expected {expected_is}"
 
 
 def _over(error: float, unit: float) -> float:

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from kernelyard.core.errors import first_line
+from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.operator import Cost
 from kernelyard.core.problem import Problem, place
 from kernelyard.sandbox.wire import named_leaves
@@ -49,12 +49,12 @@ def count(problem: Problem, dtype: torch.dtype) -> Count:
             model = _constructed(problem).to(dtype).train(problem.train_mode)
             with META:
                 inputs = [place(value, dtype, META) for value in problem.get_inputs()]
-        except Exception as error:
+        except FAULTS as error:
             raise Uncountable(_why(error)) from error
         try:
             with META, _Operations() as counted, _Recurrent() as recurrent:
                 answers = model(*inputs)
-        except Exception as error:
+        except FAULTS as error:
             raise Uncountable(_why(error), _made(model, inputs, (), 0)) from error
     return _made(model, inputs, answers, counted.total + recurrent.total)
 
@@ -71,16 +71,16 @@ def _constructed(problem: Problem) -> Module:
         return problem.model_class(*problem.get_init_inputs()).to(META)
 
 
-def _valueless(error: Exception) -> bool:
+def _valueless(error: BaseException) -> bool:
     return isinstance(error, NotImplementedError) or "meta tensor" in str(error)
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException) -> str:
     return "looks at values" if _valueless(error) else first_line(error)
 
 
 def _made(model: Module, inputs: Any, answers: Any, operations: int) -> Count:
-    read = [*_tensors(inputs), *model.state_dict().values()]
+    read = _tensors([inputs, model.state_dict()])
     written = _tensors(answers)
     return Count(
         parameters=sum(parameter.numel() for parameter in model.parameters()),

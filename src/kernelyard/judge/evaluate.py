@@ -25,6 +25,7 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.room import has_room, make_room
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.sanitizing import sanitized
+from kernelyard.judge.weights import handed_over
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.frames import ProtocolError
 from kernelyard.sandbox.health import Ward
@@ -242,7 +243,7 @@ def _examine(
     case.on_phase("loading the solution")
     if built is not None:
         candidate.unpack(built)
-    state = exam.model.state_dict()
+    state = handed_over(exam.model)
     found.weights = candidate.load(
         solution.path.name,
         solution.text,

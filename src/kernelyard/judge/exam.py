@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from kernelyard.core.errors import first_line
+from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.operator import Cost, Tolerance
 from kernelyard.core.problem import Problem, each_tensor, place
 from kernelyard.core.verdict import ErrorFigures, Status
@@ -22,7 +22,7 @@ from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, span
 from kernelyard.judge.question import Honest, Question, tensors_of
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.sandbox.returned import Fetched
-from kernelyard.sandbox.wire import POISON, named_leaves
+from kernelyard.sandbox.wire import POISON, WIRE_DTYPES, named_leaves
 
 # Of a question's inputs and answers, for whose rows the float64 answer is computed at a time.
 PART_BYTES = 512 << 20
@@ -30,6 +30,8 @@ PART_BYTES = 512 << 20
 UNUSUAL = 32.0
 # Elements by which that is told.
 SAMPLE = 1 << 20
+# A reply describes no more outputs than that (sandbox/wire.py).
+MOST_OUTPUTS = 1024
 
 
 class InvalidProblem(Exception):
@@ -61,11 +63,18 @@ class Exam:
         try:
             self.init_arguments = list(problem.get_init_inputs())
             self.model = problem.make_model(self.init_arguments, self.weight_seed, dtype, device)
+            state = [(f"weight {name}", value) for name, value in self.model.state_dict().items()]
+            for name, value in state:
+                if not isinstance(value, Tensor):
+                    raise InvalidProblem(f"{name} is a {type(value).__name__}; expected a tensor")
+            _must_cross(state)
             declined = "weights" in problem.no_stress
             self.constants = {} if declined else redraw_constants(self.model)
             self.why_constant = "declined by the problem" if declined else "no weight is constant"
             self.exact = self.converted(torch.float64)
-        except Exception as error:
+        except InvalidProblem:
+            raise
+        except FAULTS as error:
             raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
         self.answer: tuple[Tensor, ...] = ()
         """The first honest answer without its data."""
@@ -122,7 +131,7 @@ class Exam:
         try:
             with torch.no_grad():
                 again = _leaves(self.model(*inputs))
-        except Exception as error:
+        except FAULTS as error:
             raise InvalidProblem(f"the reference fails when it is called again: {first_line(error)}") from error
         if not self.problem.in_place and not all(map(same_bits, tensors_of(inputs), question.pristine())):
             raise InvalidProblem("the reference changes its inputs; expected IN_PLACE = True of a problem that may")
@@ -132,9 +141,11 @@ class Exam:
     def arguments(self) -> list[Any]:
         """Fresh inputs from a fresh secret seed."""
         try:
-            return self.problem.make_inputs(secrets.randbits(31), self.dtype, self.device)
-        except Exception as error:
+            made = self.problem.make_inputs(secrets.randbits(31), self.dtype, self.device)
+        except FAULTS as error:
             raise InvalidProblem(f"get_inputs fails: {first_line(error)}") from error
+        _must_cross(named_leaves(made, "inputs"))
+        return made
 
     def honest(self, arguments: list[Any]) -> Honest:
         """The reference's own answer. Raises InvalidProblem where it is none that can be judged by."""
@@ -142,13 +153,16 @@ class Exam:
             before = _random_state(self.device)
             with torch.no_grad():
                 honest = _leaves(self.model(*_copied(arguments, self.dtype, self.device)))
-        except Exception as error:
+        except FAULTS as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
         if not torch.equal(before, _random_state(self.device)):
             # Two random answers are far apart, and that distance would be the ruler: whatever is as large would pass.
             raise InvalidProblem("the reference draws random numbers, as dropout does in training mode")
         if not honest:
             raise InvalidProblem("the reference returns nothing; expected tensors")
+        if len(honest) > MOST_OUTPUTS:
+            raise InvalidProblem(f"the reference returns {len(honest)} tensors; expected {MOST_OUTPUTS} at most")
+        _must_cross(honest)
         for name, value in honest:
             if not isinstance(value, Tensor):
                 raise InvalidProblem(f"the reference returns {type(value).__name__} as {name}; expected tensors")
@@ -168,7 +182,7 @@ class Exam:
                 # Rows that had nothing to do with each other in the first question may have in this one.
                 self.parted = None
                 reference = self.exact_answer(arguments)
-        except Exception as error:
+        except FAULTS as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
         for i, (name, value) in enumerate(zip(honest.names, honest.answers, strict=True)):
             if self.problem.may_be_nonfinite(name):
@@ -219,8 +233,8 @@ class Exam:
 
     def _exact(self, arguments: list[Any], device: torch.device) -> list[Any]:
         leaves = [value for _, value in _leaves(self.exact(*_copied(arguments, torch.float64, device)))]
-        # Truth values and integers too: nothing is subtracted from those.
-        return [one.double() if isinstance(one, Tensor) and not one.is_complex() else one for one in leaves]
+        # Integers stay some, for float64 holds them all up to 2**53 and no further; truth values become some.
+        return [one.double() if one.is_floating_point() else one.long() for one in leaves]
 
     def _in_parts(self, arguments: list[Any], rows: int) -> list[Tensor]:
         answers: list[Tensor] = []
@@ -325,7 +339,7 @@ class Exam:
             return count(self.problem, self.dtype).cost
         except Uncountable:
             pass
-        held = [*question.pristine(), *self.model.state_dict().values()]
+        held = [*question.pristine(), *tensors_of([self.model.state_dict()])]
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             self.model(*_copied(question.arguments, self.dtype, self.device))
         operations = counter.get_total_flops()
@@ -352,6 +366,17 @@ def _leaves(returned: Any) -> list[tuple[str, Any]]:
     """What a reference returned; a Parameter as the plain tensor that it holds, which the judge may write to."""
     leaves = named_leaves(returned)
     return [(name, value.detach() if isinstance(value, torch.nn.Parameter) else value) for name, value in leaves]
+
+
+def _must_cross(leaves: Sequence[tuple[str, Any]]) -> None:
+    """What cannot be handed to a worker or taken from one is no fault of the solution's."""
+    for name, value in leaves:
+        if not isinstance(value, Tensor):
+            continue
+        if value.layout is not torch.strided:
+            raise InvalidProblem(f"{name} is of layout {value.layout}; expected a strided tensor")
+        if value.dtype not in WIRE_DTYPES.values():
+            raise InvalidProblem(f"{name} is of {dtype_name(value.dtype)}; expected one of {', '.join(WIRE_DTYPES)}")
 
 
 def _untouched(answer: Tensor) -> Tensor:
@@ -393,7 +418,8 @@ def _as_far_as_it_goes(reference: Tensor, dtype: torch.dtype) -> Tensor:
     """What float64 holds and `dtype` does not is an infinity in `dtype`."""
     if not dtype.is_floating_point:
         return reference
-    return torch.where(reference.abs() > torch.finfo(dtype).max, reference * float("inf"), reference)
+    rounded = reference.to(dtype)  # 65510 is 65504 in fp16, whose largest number that is
+    return torch.where(rounded.isinf(), rounded.double(), reference)
 
 
 def _copied(value: Any, dtype: torch.dtype, device: torch.device) -> Any:

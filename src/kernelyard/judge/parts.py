@@ -51,4 +51,7 @@ def close(got: Tensor, reference: Tensor, scale: float) -> bool:
 
 def largest(tensor: Tensor) -> float:
     """Its largest magnitude; 0 of nothing."""
-    return torch.linalg.vector_norm(tensor, float("inf")).item() if tensor.numel() else 0.0
+    if not tensor.numel():
+        return 0.0
+    number = tensor if tensor.is_floating_point() else tensor.double()
+    return torch.linalg.vector_norm(number, float("inf")).item()

@@ -25,7 +25,7 @@ class Question:
     arguments: list[Any]
     names: tuple[str, ...]
     reference: tuple[Tensor, ...]
-    """float64."""
+    """float64; int64 where the answer is integers or truth values."""
     honest: tuple[Tensor, ...]
     """The reference's answer in the dtype of the problem, by torch's defaults."""
     ruler: tuple[Tensor, ...] | None = None

@@ -16,6 +16,7 @@ from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Flag, Phase, Status
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End
+from kernelyard.judge.weights import handed_over
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Ended, Session
@@ -53,7 +54,7 @@ def sanitized(
             session.await_start(device_memory=False)
             if built is not None:
                 session.unpack(built)
-            text, weights = solution.text, exam.model.state_dict()
+            text, weights = solution.text, handed_over(exam.model)
             name = solution.path.name
             given = (exam.init_arguments, exam.weight_seed, exam.dtype, weights)
             session.load(name, text, "ModelNew", *given, train_mode=exam.problem.train_mode)

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from kernelyard.core.problem import kept_in
+
 SPREAD = 0.25
 """Around a constant c, in units of |c| (of 1 for zeros): a variance stays positive, a sign stays what it is."""
 
@@ -31,8 +33,8 @@ def converted(model: Module, dtype: torch.dtype, rebuild: Callable[[], Module]) 
         copied = copy.deepcopy(model).to(dtype)
     for module in copied.modules():
         for name, value in list(vars(module).items()):
-            if isinstance(value, Tensor) and value.is_floating_point():
-                setattr(module, name, value.to(dtype))
+            if isinstance(value, Tensor):
+                setattr(module, name, value.to(kept_in(value, dtype)))
     return copied
 
 
@@ -67,5 +69,17 @@ def _constant(value: Tensor) -> float | None:
     """The one finite value that a tensor holds, if it is floating-point and holds one."""
     if not isinstance(value, Tensor) or not value.is_floating_point() or not value.numel():
         return None
+    if _is_expanded(value):
+        return None
     first = value.reshape(-1)[0]
     return first.item() if bool((value == first).all()) and bool(torch.isfinite(first)) else None
+
+
+def handed_over(model: Module) -> dict[str, Tensor]:
+    """The weights that a worker is given; an expanded one stays as the constructor has it there, too."""
+    return {name: value for name, value in model.state_dict().items() if not _is_expanded(value)}
+
+
+def _is_expanded(value: Tensor) -> bool:
+    """Whether elements of it are one, and cannot be written to by themselves."""
+    return any(stride == 0 and extent > 1 for stride, extent in zip(value.stride(), value.shape, strict=True))

@@ -29,15 +29,22 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
 
-    def send(self, message: dict[str, Any], fd: int | None = None) -> None:
-        """Raises Closed if the other side is gone."""
+    def send(self, message: dict[str, Any], fd: int | None = None, deadline: float | None = None) -> None:
+        """One frame, and a descriptor with it. `deadline` is on the monotonic clock.
+
+        Raises Closed if the other side is gone, TimeoutError if it has not read enough by the deadline, and
+        ProtocolError, with nothing sent, for a message that is too long.
+        """
         body = json.dumps(message).encode()
         if len(body) > MAX_FRAME:
             raise ProtocolError(f"a frame of {len(body)} bytes; at most {MAX_FRAME} are allowed")
         frame = struct.pack("!I", len(body)) + body
         try:
+            self._wait_until(deadline)
             sent = socket.send_fds(self.socket, [frame], [fd] if fd is not None else [])
-            self.socket.sendall(frame[sent:])
+            if sent < len(frame):
+                self._wait_until(deadline)
+                self.socket.sendall(frame[sent:])
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Closed from error
 
@@ -46,36 +53,49 @@ class Channel:
 
         Raises Closed at the end of the stream, TimeoutError at the deadline and ProtocolError for anything else.
         """
-        header, fd = self._read(4, deadline)
-        (length,) = struct.unpack("!I", header)
+        # Descriptors that came with any byte of the frame: whoever does not get them here cannot close them.
+        fds: list[int] = []
+        try:
+            message = self._message(deadline, fds)
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+        return message, fds[0] if fds else None
+
+    def _message(self, deadline: float | None, fds: list[int]) -> dict[str, Any]:
+        (length,) = struct.unpack("!I", self._read(4, deadline, fds))
         if length > MAX_FRAME:
             raise ProtocolError(f"a frame of {length} bytes; at most {MAX_FRAME} are allowed")
-        body, late_fd = self._read(length, deadline)
+        body = self._read(length, deadline, fds)
         try:
             message = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise ProtocolError("a frame that is not JSON") from error
         if not isinstance(message, dict):
             raise ProtocolError("a frame that is not an object")
-        return message, fd if fd is not None else late_fd
+        return message
 
-    def _read(self, count: int, deadline: float | None) -> tuple[bytes, int | None]:
-        parts, fd = b"", None
+    def _read(self, count: int, deadline: float | None, fds: list[int]) -> bytes:
+        parts = b""
         while len(parts) < count:
-            if deadline is not None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
-                self.socket.settimeout(left)
+            self._wait_until(deadline)
             try:
-                data, fds, _, _ = socket.recv_fds(self.socket, count - len(parts), 1)
+                # One more than is allowed, to see that it came; the kernel drops the rest.
+                data, came, _, _ = socket.recv_fds(self.socket, count - len(parts), 2)
             except ConnectionResetError as error:
                 raise Closed from error
-            for extra in fds[1:]:
-                os.close(extra)
-            if fds:
-                fd = fds[0]
+            fds += came
+            if len(fds) > 1:
+                raise ProtocolError("a frame with more than one descriptor")
             if not data:
                 raise Closed
             parts += data
-        return parts, fd
+        return parts
+
+    def _wait_until(self, deadline: float | None) -> None:
+        """How long the next call may wait, whatever the last one might."""
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise TimeoutError
+        self.socket.settimeout(left)

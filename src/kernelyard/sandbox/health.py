@@ -6,6 +6,7 @@ that fails the look is set aside by a small file, until someone who has seen to 
     python -m kernelyard.sandbox.health DEVICE       the look itself, after a line on stdin; prints one object of JSON
 """
 
+import contextlib
 import functools
 import json
 import subprocess
@@ -18,10 +19,13 @@ from pathlib import Path
 
 import torch
 
+from kernelyard.core.errors import UsageError
 from kernelyard.core.folders import state_folder
 
 # torch's import and the driver's start take 5 s on a slow disk; a sick driver takes for ever.
 _SECONDS = 60.0
+# For a process to go once it is killed; one that a sick driver holds does not.
+_GRACE_SECONDS = 5.0
 _ELEMENTS = 1 << 20
 # Less than this, and what a candidate left behind fills the device: the smallest problem needs more.
 _FREE_BYTES = 1 << 30
@@ -37,22 +41,32 @@ def probe(device: torch.device, turn: AbstractContextManager[None]) -> str | Non
         return None
     command = [sys.executable, "-m", "kernelyard.sandbox.health", str(device)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace") as process:
-        try:
-            with turn:
-                try:
-                    printed, errors = process.communicate("look\n", timeout=_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()  # whoever is next has the device alone
-                    return f"a small computation did not end within {_SECONDS:.0f} s"
-            seen = json.loads(printed)
-            right, free_bytes = seen["right"], seen["free_bytes"]
-        except (ValueError, TypeError, KeyError):
-            tail = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-            return f"a small computation failed: {tail[:200]}"
-        finally:
-            process.kill()
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace")
+    try:
+        with turn:
+            try:
+                printed, errors = process.communicate("look\n", timeout=_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()  # whoever is next has the device alone
+                return f"a small computation did not end within {_SECONDS:.0f} s"
+        seen = json.loads(printed)
+        right, free_bytes = seen["right"], seen["free_bytes"]
+    except (ValueError, TypeError, KeyError):
+        tail = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        return f"a small computation failed: {tail[:200]}"
+    finally:
+        _end(process)
     return judged(right, free_bytes)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kill the look and wait a moment. One that stays is abandoned: `subprocess` reaps it when it goes after all."""
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_SECONDS)
+    for end in filter(None, (process.stdin, process.stdout, process.stderr)):
+        with contextlib.suppress(BrokenPipeError):  # of what it was told and never read
+            end.close()
 
 
 def judged(right: bool, free_bytes: int) -> str | None:
@@ -82,6 +96,8 @@ class Ward:
             return f"{device} is set aside since {record['since']}: {record['reason']}; {_CLEAR}"
         except FileNotFoundError:
             return None
+        except NotADirectoryError:
+            raise UsageError(f"{self.folder}: no folder can be there; expected one for what is remembered") from None
         except (OSError, ValueError, KeyError, TypeError):
             return f"{device} is set aside; {_CLEAR}"
 

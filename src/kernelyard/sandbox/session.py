@@ -24,6 +24,10 @@ from kernelyard.sandbox.pool import Worker
 from kernelyard.sandbox.returned import Fetched, Kept, Ran, Seen, alike
 from kernelyard.sandbox.wire import POISON, Manner, Reply, SharedBytes, flatten, layout
 
+# Between these a sample is a time. No call takes less than a nanosecond, and of ratios of less no float holds the
+# interval's ends.
+SHORTEST_MS, LONGEST_MS = 1e-6, 1e9
+
 
 def build_environment(device: torch.device) -> dict[str, str]:
     """Variables that torch's builder would else ask the device for, which a compile worker does not have."""
@@ -199,7 +203,8 @@ class Session:
                 self._lent.settle()
             seconds = time.perf_counter() - begin
         calls = len(sets)
-        if len(reply.samples) != calls or not all(0 < sample < 1e9 for pair in reply.samples for sample in pair):
+        times = [sample for pair in reply.samples for sample in pair]
+        if len(reply.samples) != calls or not all(SHORTEST_MS <= sample < LONGEST_MS for sample in times):
             raise self._broken(f"{len(reply.samples)} samples for {calls} calls, or one that is no time")
         if self._lent is not None and len(reply.delivered) != calls:
             raise self._broken(f"the outputs of {len(reply.delivered)} calls of {calls}")
@@ -300,20 +305,39 @@ class Session:
             shared.settle()
             fields |= {"memory": shared.where, "size": shared.size, "kept": shared.kept}
             fd = self.lender.descriptor(shared)
-        try:
-            self.channel.send({"nonce": nonce, "do": do, **fields}, fd)
-        except Closed:
-            raise self._died() from None
+        with self._in_time() as deadline:
+            self.channel.send({"nonce": nonce, "do": do, **fields}, fd, deadline)
         if shared is not None:
             self.lender.sent(shared)
         return nonce
 
     def _await(self, nonce: str) -> Reply:
+        try:
+            with self._in_time() as deadline:
+                message, fd = self.channel.receive(deadline)
+        except ProtocolError as error:
+            raise self._broken(str(error)) from None
+        if fd is not None:
+            os.close(fd)
+        try:
+            reply = Reply.model_validate(message)
+        except ValidationError as error:
+            raise self._broken(f"an answer with {error.error_count()} fields that the protocol does not have") from None
+        # As bytes: of texts it compares ASCII alone.
+        if fd is not None or not secrets.compare_digest(reply.nonce.encode(), nonce.encode()):
+            raise self._broken("an answer to a question that was not asked")
+        if reply.failure is not None:
+            raise Ended(Status(reply.failure.kind), self.phase, reply.failure.message)
+        return reply
+
+    @contextlib.contextmanager
+    def _in_time(self) -> Iterator[float]:
+        """The moment until which the worker may be waited for, to read or to answer; the wait counts for its phase."""
         limit = self.deadlines.of(self.phase)
         left = IN_ALL * limit - self._awaited[self.phase]
         begin = time.monotonic()
         try:
-            message, fd = self.channel.receive(begin + min(limit, left))
+            yield begin + min(limit, left)
         except TimeoutError:
             self.process.kill()
             if self.process.exceeded:
@@ -325,20 +349,7 @@ class Session:
             raise Ended(status, self.phase, f"{missed} in phase {self.phase.value}") from None
         except Closed:
             raise self._died() from None
-        except ProtocolError as error:
-            raise self._broken(str(error)) from None
         self._awaited[self.phase] += time.monotonic() - begin
-        try:
-            reply = Reply.model_validate(message)
-        except ValidationError as error:
-            raise self._broken(f"an answer with {error.error_count()} fields that the protocol does not have") from None
-        if fd is not None:
-            os.close(fd)
-        if fd is not None or not secrets.compare_digest(reply.nonce, nonce):
-            raise self._broken("an answer to a question that was not asked")
-        if reply.failure is not None:
-            raise Ended(Status(reply.failure.kind), self.phase, reply.failure.message)
-        return reply
 
     def _broken(self, what: str) -> Ended:
         self.process.kill()

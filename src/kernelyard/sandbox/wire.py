@@ -26,6 +26,8 @@ from kernelyard.sandbox.frames import ProtocolError
 
 MAX_KERNELS = 256
 MAX_KERNEL_NAME = 400
+# Of one kernel in one call: launching it more often takes seconds.
+MAX_LAUNCHES = 10**6
 # Tensors start at multiples of this, so that any dtype can be mapped in place.
 ALIGNMENT = 64
 F_SEAL_FUTURE_WRITE = 0x10
@@ -112,9 +114,9 @@ class Reply(BaseModel):
     outputs: tuple[OutputSpec, ...] = Field(default=(), max_length=1024)
     written: bool = False
     """Whether the bytes of the fetched tensors stand in the memory that came with the request."""
-    kernels: tuple[tuple[Annotated[str, Field(max_length=MAX_KERNEL_NAME)], int], ...] = Field(
-        default=(), max_length=MAX_KERNELS
-    )
+    kernels: tuple[
+        tuple[Annotated[str, Field(max_length=MAX_KERNEL_NAME)], Annotated[int, Field(ge=1, le=MAX_LAUNCHES)]], ...
+    ] = Field(default=(), max_length=MAX_KERNELS)
     """GPU kernels of one call, each with the number of its launches, as the worker names them."""
     way: Way | None = None
     """How the kernels were seen."""

@@ -39,6 +39,7 @@ from kernelyard.sandbox.tree import pack, unpack
 from kernelyard.sandbox.wire import (
     MAX_KERNEL_NAME,
     MAX_KERNELS,
+    MAX_LAUNCHES,
     Failure,
     Manner,
     SharedBytes,
@@ -226,7 +227,8 @@ class Candidate:
         except Unseen as reason:
             return {"unseen": str(reason)[:MAX_KERNEL_NAME]}
         counts = Counter(name[:MAX_KERNEL_NAME] for name in seen.names)
-        return {"kernels": counts.most_common(MAX_KERNELS), "way": seen.way}
+        most = [(name, min(count, MAX_LAUNCHES)) for name, count in counts.most_common(MAX_KERNELS)]
+        return {"kernels": most, "way": seen.way}
 
     def fetch(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """Describe what one call returned (or what became of its inputs), and write it if it fits the memory given."""

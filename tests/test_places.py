@@ -1,0 +1,53 @@
+"""Where files and folders are written: what stands there already is looked at first."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelyard.core.errors import UsageError
+from kernelyard.core.folders import check_folder
+from kernelyard.core.whole_file import check_place, write_whole
+from kernelyard.sandbox.health import Ward
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_is_never_replaced(make, tmp_path: Path) -> None:
+    """As root a device would be: /dev/null was a file for two minutes."""
+    place = tmp_path / "there"
+    make(place)
+    for write in (check_place, lambda path: write_whole(path, "x")):
+        with pytest.raises(UsageError, match="there is no file; expected one to write"):
+            write(place)
+    assert list(tmp_path.iterdir()) == [place] and not place.is_file()
+
+
+def test_a_link_stays_and_what_it_names_is_written(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "folder" / "file")
+    write_whole(link, "x")
+    assert link.is_symlink() and (tmp_path / "folder" / "file").read_text() == "x"
+    assert [one.name for one in (tmp_path / "folder").iterdir()] == ["file"]
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such folder"):
+        write_whole(tmp_path / "none" / "file", "x")
+
+
+def test_no_folder_is_made_where_a_file_is(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    check_folder(tmp_path / "a" / "b")
+    for place in (file, file / "below"):
+        with pytest.raises(UsageError, match="file is no folder; expected one"):
+            check_folder(place)
+
+
+def test_a_file_where_states_are_kept_sets_no_device_aside(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(UsageError, match="no folder can be there"):
+        Ward(file / "quarantine").refusal(torch.device("cpu"))
