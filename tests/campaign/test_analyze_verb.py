@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,10 @@ def test_a_comparison_takes_no_baseline_of_another_device_and_no_k(tmp_path: Pat
     ):
         done = kernelyard("analyze", "--compare", *runs, "--level", 1, *rest)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and said in done.stderr
+
+
+def test_a_folder_whose_name_is_no_text_is_analysed(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / os.fsdecode(b"bad\xff"), [judged(1, 3.0)])
+    done = kernelyard("analyze", run, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((run / "analysis.json").read_text())["run"].endswith("bad\ufffd")

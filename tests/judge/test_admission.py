@@ -189,6 +189,9 @@ def test_what_is_no_problem_is_said_and_not_marked(
     assert "1_none.py: not_loaded: " in said and "no Model and no get_inputs" in said
     assert "2_sound.py: valid" in said
     assert table.read_text() == "{}\n"
+    with pytest.raises(typer.Exit) as end:
+        cli.check([folder / "1_none.py", folder / "2_sound.py"], device="cpu")
+    assert end.value.exit_code == 2, "one that was named is none"
     (folder / "2_sound.py").write_text("x = 1\n")
     with pytest.raises(typer.Exit) as end:
         cli.check([folder], mark=True, device="cpu")

@@ -86,3 +86,19 @@ def test_cost_counts_each_byte_once() -> None:
     tensor, parameter, statistics = 8 * 100 * 2, 100 * 2, 8 * 4
     assert DEFINITION.cost(workload, Mode.FORWARD).bytes == 4 * tensor + parameter + statistics
     assert DEFINITION.cost(workload, Mode.BACKWARD).bytes == 4 * tensor + 2 * parameter + statistics
+
+
+def test_what_is_expanded_is_read_once_and_the_total_is_whole() -> None:
+    """fp32: x and residual of one row's bytes each where they are expanded; the total lies whole in the backward."""
+    row, rows = 4 * 1024, 1000
+    cost = ops.definition("fused_add_rms_norm").cost
+    plain, x, residual = (
+        Workload.of(rows, 1024, dtype="fp32", **options)
+        for options in ({}, {"layout": "expanded", "residual_layout": "contiguous"}, {"residual_layout": "expanded"})
+    )
+    for one in (x, residual):
+        saved = cost(plain, Mode.FORWARD).read_bytes - cost(one, Mode.FORWARD).read_bytes
+        assert saved == row * (rows - 1)
+        assert cost(one, Mode.BACKWARD) == cost(plain, Mode.BACKWARD)
+    both = cost(Workload.of(rows, 1024, dtype="fp32", layout="expanded"), Mode.FORWARD)
+    assert cost(plain, Mode.FORWARD).read_bytes - both.read_bytes == 2 * row * (rows - 1)

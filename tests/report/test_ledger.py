@@ -160,8 +160,17 @@ def test_a_missing_or_broken_file_is_one_clear_line(tmp_path, make_row) -> None:
         (lambda header, row: header + row[:-20], "data row 1 has 2[0-9] values; expected 27"),
         (lambda header, row: header + b"other,," + row.strip() + b",1,2,3\n", "data row 1 has 32 values"),
         (lambda header, row: header + row.replace(b",1024,", b",many,"), "could not convert"),
+        (lambda header, row: header + row.replace(b",1024,", b",inf,"), "data row 1 holds a number without end"),
     ],
-    ids=["binary", "a flood", "a cut row", "a little cut", "too many fields", "words for numbers"],
+    ids=[
+        "binary",
+        "a flood",
+        "a cut row",
+        "a little cut",
+        "too many fields",
+        "words for numbers",
+        "a number without end",
+    ],
 )
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_what_cannot_be_added_to_is_said_before_the_measuring(

@@ -28,7 +28,7 @@ from kernelyard.campaign.outcomes import (
 )
 from kernelyard.campaign.records import Foreign, Judged, Key
 from kernelyard.core.errors import UsageError
-from kernelyard.core.problem import Source
+from kernelyard.core.problem import Source, readable
 from kernelyard.core.regular_file import read_at_most
 from kernelyard.core.verdict import Verdict
 from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
@@ -273,7 +273,7 @@ def analyze(
         f"no problem has {k} samples: pass@{k} is not known" for k in k_values if str(k) not in counted[0].pass_at
     ]
     analysis = Analysis(
-        run=str(run.folder),
+        run=readable(run.folder),
         suite_sha256=sha256,
         made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=tuple(f"{name} {said}" for name, said in facts.items()),
@@ -367,7 +367,7 @@ def side_of(run: Run, answers: Sequence[Answers]) -> Side:
     """The run as a comparison takes it."""
     facts = run.facts
     return Side(
-        run=str(run.folder),
+        run=readable(run.folder),
         answers={(each.level, each.number): each for each in answers},
         hashes={place: frozenset(texts) for place, texts in run.texts.items()},
         must_agree={name: facts[name] for name in MUST_AGREE if name in facts},

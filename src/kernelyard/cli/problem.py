@@ -46,8 +46,8 @@ def check(
 ) -> None:
     """Hold wrong answers that cost nothing - zeros, a constant, half precision - against a problem's questions.
 
-    Exit code 0 if every problem tells them from the reference, 1 if one does not, 2 if none could be looked at. Ctrl-C
-    ends it with what was found so far.
+    Exit code 0 if every problem tells them from the reference, 1 if one does not, 2 if none could be looked at, or one
+    that was named not be loaded. Ctrl-C ends it with what was found so far.
     """
     devices, name = resolve_devices(device, gpus), parse_dtype(dtype)
     where = devices[0]
@@ -98,5 +98,7 @@ def check(
         raise KeyboardInterrupt
     if any(record.status == "invalid_problem" for record in records):
         raise typer.Exit(1)
-    if all(record.status in ("skipped", "not_loaded") for record in records):
+    named = {path.name for path in file or () if not path.is_dir()}
+    missing = any(record.status == "not_loaded" and record.problem in named for record in records)
+    if missing or all(record.status in ("skipped", "not_loaded") for record in records):
         raise typer.Exit(2)

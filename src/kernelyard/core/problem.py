@@ -1,6 +1,7 @@
 """A problem in KernelBench's shape: a reference module, how its inputs are made, and the file both come from."""
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,22 @@ import torch
 from torch import Tensor
 
 
+def readable(path: Path | str) -> str:
+    """A path as a record keeps it, which is UTF-8: bytes of it that are none are replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
 @dataclass(frozen=True)
 class Source:
     """A file of Python, read once."""
 
     path: Path
     text: str
+
+    @property
+    def name(self) -> str:
+        """The file's, as a record keeps it."""
+        return readable(self.path.name)
 
     @property
     def sha256(self) -> str:

@@ -171,7 +171,7 @@ def admit(
 
     def made(status: Literal["valid", "invalid_problem", "skipped"], reason: str, course: _Course | None) -> Admission:
         return Admission(
-            problem=problem.source.path.name,
+            problem=problem.source.name,
             problem_sha256=problem.source.sha256,
             dtype=dtype_name(dtype),
             device=str(device),

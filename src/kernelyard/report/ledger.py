@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from kernelyard.core.errors import UsageError
@@ -189,6 +190,9 @@ def _frame(path: Path, text: str, headers: Sequence[tuple[str, ...]]) -> pd.Data
         frame = pd.read_csv(io.StringIO(text), dtype="string").reindex(columns=list(COLUMNS)).astype(DTYPES)
     except ValueError as error:
         raise UsageError(f"{path}: not a whole ledger: {str(error).splitlines()[0]}") from None
+    endless = np.isinf(frame.select_dtypes("number").to_numpy(dtype=float, na_value=0.0)).any(axis=1)
+    if endless.any():
+        raise UsageError(f"{path}: not a whole ledger: data row {endless.argmax() + 1} holds a number without end")
     broken = frame[list(SEED_COLUMNS)].isna().any(axis="columns")
     if broken.any():
         raise UsageError(f"{path}: not a whole ledger: data row {broken.argmax() + 1} lacks one of its first 14 values")

@@ -104,11 +104,6 @@ def supported() -> bool:
     return platform.machine() in _NUMBERS
 
 
-def denied_calls() -> list[str]:
-    """Names of the calls that fail with EPERM whatever their arguments."""
-    return sorted(_DENIED[platform.machine()])
-
-
 def program() -> bytes:
     """The filter as an array of `struct sock_filter`, for bubblewrap's `--seccomp` or for prctl.
 

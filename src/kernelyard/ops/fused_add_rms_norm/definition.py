@@ -43,9 +43,14 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     """
     parameters = int(workload.option("weight", True))
     plain = norm_cost(workload, Mode.FORWARD, parameters=parameters, statistics=1, operations=(5, 10))
-    back = norm_cost(workload, Mode.BACKWARD, parameters=parameters, statistics=1, operations=(5, 10))
+    # The backward reads the total, which lies whole however x and the residual do.
+    options = {name: value for name, value in workload.options if name != "layout"}
+    total = Workload.of(*workload.shape, dtype=workload.dtype, **options)
+    back = norm_cost(total, Mode.BACKWARD, parameters=parameters, statistics=1, operations=(5, 10))
     whole = torch.Size(workload.shape).numel() * workload.torch_dtype.itemsize
-    forward = Cost(plain.read_bytes + whole, plain.write_bytes + whole, plain.operations)
+    beside = workload.option("residual_layout", workload.option("layout", "contiguous"))
+    residual = whole // max(workload.shape[0], 1) if beside == "expanded" else whole
+    forward = Cost(plain.read_bytes + residual, plain.write_bytes + whole, plain.operations)
     return of_mode(forward, Cost(back.read_bytes + whole, back.write_bytes, back.operations), mode)
 
 
