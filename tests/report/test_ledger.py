@@ -195,3 +195,18 @@ def test_a_file_cut_in_its_last_newline_still_takes_whole_rows(tmp_path: Path, m
     path.write_text(path.read_text().rstrip("\n"))
     ledger.append(path, [make_row("cuda")])
     assert list(ledger.read(path)["kernel_provider"]) == ["triton", "cuda"]
+
+
+def test_what_it_wrote_itself_is_not_parsed_again_and_what_others_wrote_is(
+    tmp_path: Path, make_row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[Path] = []
+    frame = ledger._frame
+    monkeypatch.setattr(ledger, "_frame", lambda path, *rest: (parsed.append(path), frame(path, *rest))[1])
+    path = tmp_path / "bench.csv"
+    for _ in range(3):
+        ledger.append(path, [make_row()])
+    assert parsed == []
+    path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
+    ledger.append(path, [make_row()])
+    assert parsed == [path] and len(ledger.read(path)) == 5

@@ -5,7 +5,7 @@ for the problems one by one.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from kernelyard.campaign.analysis import Answers
@@ -33,7 +33,7 @@ class Side:
 
     run: str
     answers: Mapping[tuple[int, int], Answers]
-    hashes: Mapping[tuple[int, int], frozenset[str]]
+    hashes: Mapping[tuple[int, int], Set[str]]
     """SHA-256 of each problem's texts; nothing for a run that kept none."""
     must_agree: Mapping[str, str]
     """Without these alike times are not comparable: device, dtype, timer, cache."""
@@ -87,7 +87,8 @@ def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
     if not places:
         raise UsageError(f"{a.run} and {b.run} have no problem in common that both judged")
     pairs = [(a.answers[place], b.answers[place]) for place in places]
-    summary = [_shares(p, pairs) for p in dict.fromkeys([0.0, *p_values])]
+    even = [_even(one, other) for one, other in pairs]
+    summary = [_shares(p, pairs, even) for p in dict.fromkeys([0.0, *p_values])]
     if speeds := _speeds(pairs):
         summary.append(speeds)
     single = [found for one, other in pairs if (found := _problem(one, other))]
@@ -130,17 +131,18 @@ def _title(a: Side, b: Side, place: tuple[int, int]) -> str:
     return f"{answers.title} {answers.name}"
 
 
-def _shares(p: float, pairs: Sequence[tuple[Answers, Answers]]) -> Difference:
-    """Tested is as many samples of either run as the other has: of one sample a share is 0 or 1, of ten a tenth or two,
-    so that where one in five is right the run of ten would be the better one on most problems."""
-    even = [(one.first(count), other.first(count)) for one, other in pairs for count in [_fewer(one, other)]]
-    shares = [(one.fast(EAGER, p), other.fast(EAGER, p)) for one, other in even]
-    ups, downs = sum(a > b for a, b in shares), sum(a < b for a, b in shares)
+_Pair = tuple[Answers, Answers]
+
+
+def _shares(p: float, pairs: Sequence[_Pair], even: Sequence[_Pair]) -> Difference:
+    """Shown is what all samples say; tested is `even`."""
+    shown, tested = ([(one.fast(EAGER, p), other.fast(EAGER, p)) for one, other in some] for some in (pairs, even))
+    ups, downs = sum(a > b for a, b in tested), sum(a < b for a, b in tested)
     return Difference(
         what=f"fast_{p:g}",
         problems=len(pairs),
-        a=sum(one.fast(EAGER, p) for one, _ in pairs) / len(pairs),
-        b=sum(other.fast(EAGER, p) for _, other in pairs) / len(pairs),
+        a=sum(a for a, _ in shown) / len(pairs),
+        b=sum(b for _, b in shown) / len(pairs),
         only_a=ups,
         only_b=downs,
         chance=sign_p(ups, downs),
@@ -148,12 +150,15 @@ def _shares(p: float, pairs: Sequence[tuple[Answers, Answers]]) -> Difference:
     )
 
 
-def _fewer(one: Answers, other: Answers) -> int:
-    """Samples of the run that has fewer; of one that has none all of the other's count, for it is wrong anyhow."""
-    return min((len(side.counted) for side in (one, other) if side.counted), default=0)
+def _even(one: Answers, other: Answers) -> _Pair:
+    """As many samples of either as the other has: of one a share is 0 or 1, of ten a tenth or two, so that where one in
+    five is right the run of ten would be the better one on most problems. Beside no answer, which is wrong anyhow, all
+    count."""
+    count = min((len(side.counted) for side in (one, other) if side.counted), default=0)
+    return one.first(count), other.first(count)
 
 
-def _speeds(pairs: Sequence[tuple[Answers, Answers]]) -> Difference | None:
+def _speeds(pairs: Sequence[_Pair]) -> Difference | None:
     both = [(one.speedup(EAGER), other.speedup(EAGER)) for one, other in pairs]
     known = [(a, b) for a, b in both if a is not None and b is not None]
     if len(known) < 2:

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +160,12 @@ def foreign_outcomes(folder: Path, levels: Iterable[int]) -> list[Foreign]:
 def _theirs(file: Path) -> list[tuple[int, dict[str, Any]]]:
     """The entries of a file that are not ours, with their problems; none where there is no file."""
     entries = [(problem, each) for problem, found in read(file).items() for each in found] if file.exists() else []
-    judges = [str((each.get("metadata") or {}).get(JUDGE, "")) for _, each in entries]
-    return [entry for entry, judge in zip(entries, judges, strict=True) if not judge.startswith("kernelyard")]
+    return [(problem, each) for problem, each in entries if not is_ours(each)]
+
+
+def is_ours(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry of eval_results.json was written by kernelyard."""
+    return str((entry.get("metadata") or {}).get(JUDGE, "")).startswith("kernelyard")
 
 
 def _of_level(level: int, entries: Iterable[tuple[int, dict[str, Any]]]) -> list[Foreign]:

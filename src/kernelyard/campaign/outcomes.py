@@ -100,7 +100,7 @@ def opponents_beside(baseline: Baseline | None, methods: Collection[Method]) -> 
     """Against whom a problem counts that was timed by these methods, given its baseline."""
     if baseline is None or not has_compile(baseline):
         return (EAGER,)
-    return OPPONENTS if all(baseline.times[Variant.EAGER].method == method for method in methods) else (EAGER,)
+    return OPPONENTS if all(comparable(baseline, method) for method in methods) else (EAGER,)
 
 
 def has_compile(baseline: Baseline) -> bool:
@@ -108,9 +108,9 @@ def has_compile(baseline: Baseline) -> bool:
     return bool(baseline.tried & {Variant.COMPILE, Variant.MAX_AUTOTUNE})
 
 
-def comparable(baseline: Baseline, verdict: Verdict) -> bool:
-    """Whether both were timed by the same method."""
-    return verdict.time is not None and baseline.times[Variant.EAGER].method == verdict.time.method
+def comparable(baseline: Baseline, method: Method) -> bool:
+    """Whether it was timed by that method, too."""
+    return baseline.times[Variant.EAGER].method == method
 
 
 def _over_eager(verdict: Verdict, speedup: float) -> Gain:

@@ -49,8 +49,7 @@ class Pipeline:
         self._on_judged, self._on_elsewhere, self._on_look = on_judged, on_elsewhere, on_look
         self._jobs, self._candidates = jobs, candidates
         self._attempts: Counter[Key] = Counter()
-        texts = {(entry.level, entry.number): entry.source.sha256 for entry in suite.entries}
-        self.work = Work(ledger, candidates, self._has_build, texts, room=2 * jobs)
+        self.work = Work(ledger, candidates, self._has_build, suite.texts, room=2 * jobs)
         self.slots = [Slot(device, terms) for device in devices]
         self.unfit: list[str] = []
         """Why devices were given up."""

@@ -10,7 +10,7 @@ from typing import Any
 from kernelyard.campaign.analysis import P_VALUES, Analysis, Answers, groups
 from kernelyard.campaign.candidates import levels_of
 from kernelyard.campaign.comparison import Side
-from kernelyard.campaign.kernelbench_files import JUDGE, RESULTS, is_told, read, results_folder
+from kernelyard.campaign.kernelbench_files import RESULTS, is_ours, is_told, read, results_folder
 from kernelyard.campaign.kernelbench_score import kernelbench_score
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.campaign.opponents import Opponents
@@ -83,7 +83,7 @@ class Run:
 
         Raises UsageError where there are verdicts, and none is.
         """
-        texts = {(entry.level, entry.number): entry.source.sha256 for entry in suite.entries}
+        texts = suite.texts
         there = [each for each in self.judged if (each.level, each.problem) in texts]
         kept = tuple(each for each in there if texts[each.level, each.problem] == each.verdict.problem_sha256)
         if self.judged and not kept:
@@ -112,18 +112,13 @@ class Run:
         """The device that it ran on, where that is known."""
         if self.judged:
             return self.judged[0].verdict.environment.device_name
-        return next((name for said in self._metadata if (name := said.get("hardware"))), None)
+        said = ((entry.get("metadata") or {}).get("hardware") for entry in self.entries)
+        return next((name for name in said if name), None)
 
     @property
-    def is_ours(self) -> bool:
-        """Whether its results were written by kernelyard."""
-        return any(str(said.get(JUDGE, "")).startswith("kernelyard") for said in self._metadata)
-
-    @property
-    def _metadata(self) -> list[Mapping[str, Any]]:
-        """Of each of its results."""
-        entries = (entry for level in self.results.values() for samples in level.values() for entry in samples)
-        return [entry.get("metadata") or {} for entry in entries]
+    def entries(self) -> list[Mapping[str, Any]]:
+        """Those of its eval_results.json."""
+        return [entry for level in self.results.values() for samples in level.values() for entry in samples]
 
     @cached_property
     def facts(self) -> dict[str, str]:
@@ -318,7 +313,7 @@ def _notes(run: Run, opponents: Opponents, suite: Suite | None) -> Iterable[str]
         also = f", and with them {len(run.theirs)} problems" if run.theirs else ""
         where = "in its line and in no other" if suite is None or suite.whole else "in no line"
         yield f"{len(run.foreign)} samples were judged by KernelBench alone: they are {where}{also}"
-    if not run.judged and run.is_ours:
+    if not run.judged and any(map(is_ours, run.entries)):
         yield f"judged by kernelyard, whose {FILE_NAME} is gone: what {RESULTS} keeps has no interval and no decision"
     elif not run.judged:
         yield "judged by KernelBench: right by its tolerance, speedups over stored means, no interval and no decision"
@@ -350,7 +345,9 @@ def _baseline_notes(run: Run, opponents: Opponents) -> Iterable[str]:
     if missing := found.count(None):
         yield f"{missing} of {len(found)} verdicts have no baseline of the same problem text, dtype, mode and device"
     pairs = [(baseline, verdict) for baseline, verdict in zip(found, verdicts, strict=True) if baseline is not None]
-    if unlike := sum(verdict.time is not None and not comparable(baseline, verdict) for baseline, verdict in pairs):
+    if unlike := sum(
+        verdict.time is not None and not comparable(baseline, verdict.time.method) for baseline, verdict in pairs
+    ):
         yield f"{unlike} verdicts were timed by another method than their baselines: they stand against eager alone"
     if untried := sum(not has_compile(baseline) for baseline, _ in pairs):
         yield f"{untried} verdicts have a baseline in which torch.compile was not tried: they stand against eager alone"
@@ -369,7 +366,7 @@ def side_of(run: Run, answers: Sequence[Answers]) -> Side:
     return Side(
         run=readable(run.folder),
         answers={(each.level, each.number): each for each in answers},
-        hashes={place: frozenset(texts) for place, texts in run.texts.items()},
+        hashes=run.texts,
         must_agree={name: facts[name] for name in MUST_AGREE if name in facts},
         should_agree={name: said for name, said in facts.items() if name not in MUST_AGREE},
     )

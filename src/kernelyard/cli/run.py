@@ -176,9 +176,7 @@ def _is_missing(ledger: Ledger, suite: Suite, candidate: Candidate, known: Colle
 
 def _texts(suite: Suite, candidate: Candidate) -> tuple[str, str]:
     """SHA-256 of the solution and of its problem, as `Ledger.stands` has them."""
-    entry = suite.entry(candidate.key.level, candidate.key.problem)
-    assert entry is not None
-    return candidate.source.sha256, entry.source.sha256
+    return candidate.source.sha256, suite.texts[candidate.key.level, candidate.key.problem]
 
 
 def _hardware(where: torch.device) -> str:

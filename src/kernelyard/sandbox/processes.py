@@ -77,8 +77,8 @@ def _below(root: int, parents: dict[int, int]) -> list[int]:
 
 
 def stop(root: int) -> tuple[list[int], set[bytes]]:
-    """Stop all descendants of `root` until no new one is found; their pids. SIGCONT to each lets them go on.
-    And the states of threads that do not stand yet, as a rule of none.
+    """Stop all descendants of `root` until no new one is found; their pids, and the states of threads that do not stand
+    yet, as a rule of none. SIGCONT to each lets them go on.
 
     Waits until every thread of theirs stands, for one that sits in a call of the kernel's a fifth of a second. Where
     each process starts the next and ends, there is always a new one; the search is given up after a second.

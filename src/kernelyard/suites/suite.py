@@ -48,5 +48,10 @@ class Suite:
         return self._by_place.get((level, number))
 
     @cached_property
+    def texts(self) -> dict[tuple[int, int], str]:
+        """SHA-256 of each problem's text, by level and number."""
+        return {place: entry.source.sha256 for place, entry in self._by_place.items()}
+
+    @cached_property
     def _by_place(self) -> dict[tuple[int, int], Entry]:
         return {(entry.level, entry.number): entry for entry in self.entries}
