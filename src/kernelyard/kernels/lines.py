@@ -17,6 +17,7 @@ from kernelyard.kernels.launch import Launcher
 from kernelyard.kernels.layout import Rows
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.support import TYPES
+from kernelyard.kernels.zeroed import zeroed
 
 Launch = Callable[..., None]
 
@@ -96,8 +97,8 @@ class Family:
         words, device = view.outer * plan.ctas * self.part_bytes // 8, view.data.device
 
         def launch(*addresses: int) -> None:
-            # Zeroed anew, since a graph or another stream may run the same launch at the same time.
-            parts = torch.zeros(words, dtype=torch.int64, device=device)
+            # Of this launch alone, since a graph or another stream may run the same launch at the same time.
+            parts = zeroed(words, device)
             bound(*addresses, parts.data_ptr())
 
         return launch
