@@ -21,8 +21,8 @@ from kernelyard.kernels.support import TYPES
 
 _CHIP = (256, 2)
 """Half as many threads have twice the registers each: 4 million fp32 weights take 124 of them."""
-# Beside layer norm's weights, fp32 rows of 4 million leave registers for tiles of bias, or two of the row: 83 % with one
-# of bias, 81 with two of the row. Without a bias two of the row would be 90 %.
+# Beside layer norm's weights, fp32 rows of 4 million leave registers for tiles of bias or of the row: 83 % with one of
+# bias, 81 with two of the row. Without a bias two of the row would be 90 %.
 # Small CTAs of four vectors a thread: with eight RMS norm loses 0.5 % (bf16, 65536), fused add 2 (bf16, 262144). Layer
 # norm has w and b to wait for and holds more of a row to a CTA meanwhile: 98.5 % (bf16, 65536), with four vectors 95.
 # Two lines of columns side by side leave its moments no registers: 87 % (bf16, 64 channels), one line 90.
