@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Student's t, two-sided 95 %, for 1 to 30 degrees of freedom; beyond, 1.96 + 2.4 / degrees is 0.1 % off at most.
+# Student's t, two-sided 95 %, for 1 to 30 degrees of freedom.
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
@@ -47,9 +47,13 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], *, 
     drawn_in = [inner[0]] * cut + inner + [inner[-1]] * cut
     middle = sum(drawn_in) / len(drawn_in)
     squares = sum((value - middle) ** 2 for value in drawn_in)
-    t = _T95[count - 2] if count - 2 < len(_T95) else 1.96 + 2.4 / (count - 1)
-    half = t * math.sqrt(squares / (count * (count - 1)))
+    half = _student(count - 1) * math.sqrt(squares / (count * (count - 1)))
     return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def _student(degrees: int) -> float:
+    """Student's t, two-sided 95 %; beyond the table by two terms of its expansion in 1 / degrees, 0.01 % off at most."""
+    return _T95[degrees - 1] if degrees <= len(_T95) else 1.95996 + (2.3723 + 2.823 / degrees) / degrees
 
 
 def signed_rank(differences: Sequence[float]) -> float:
