@@ -8,7 +8,7 @@ import torch
 
 from kernelyard.core.verdict import Decision, Timing
 from kernelyard.judge.clock import TRIMMED, Clock, Round, Side
-from kernelyard.judge.decision import DEAF, confirmable, confirms, decide, noise_floor, settled
+from kernelyard.judge.decision import DEAF, claimed, confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.outside import Least, Outside, doubt, understated
 from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank
 from kernelyard.sandbox.returned import Ran
@@ -41,6 +41,12 @@ def test_a_difference_has_to_clear_the_margin_and_the_noise(
 def test_the_noise_floor_is_the_farther_end_of_the_control() -> None:
     assert noise_floor(Ratio(1.0, 0.98, 1.01)) == pytest.approx(1 / 0.98 - 1)
     assert noise_floor(Ratio(1.0, 0.999, 1.01)) == pytest.approx(0.01)
+
+
+def test_the_judges_own_clock_is_asked_before_a_gain_may_count() -> None:
+    """From half of the margin on, so that rounds of it are there when the interval has cleared the whole."""
+    assert claimed([0.5, 1.011, 1.012]) and not claimed([0.5, 1.009, 9.0])
+    assert not claimed([1.0] * 3)
 
 
 def _play(truth: float, noise: float, generator: random.Random, most: int = 60) -> Decision:
