@@ -68,6 +68,13 @@ def test_a_result_that_is_promised_contiguous_is(operator: Operator, backend: st
     assert not promised or all(y.is_contiguous() for y in outputs)
 
 
+@pytest.mark.parametrize("name", ["softmax", "swiglu", "geglu", "rms_norm", "layer_norm"])
+def test_a_result_that_is_promised_contiguous_is_for_images_in_channels_last(name: str, device: torch.device) -> None:
+    image = torch.randn(2, 6, 4, 8, device=device).to(memory_format=torch.channels_last)
+    arguments = (image, 8) if name.endswith("norm") else (image,)
+    assert getattr(ops, name)(*arguments, backend="eager").is_contiguous()
+
+
 @pytest.mark.parametrize(("operator", "backend"), cases((Backend.TORCHSCRIPT, Backend.COMPILE, *KERNELS)))
 def test_compiles_without_breaks_for_a_dynamic_batch(operator: Operator, backend: str, device: torch.device) -> None:
     run = kernel(operator, backend, batch(operator, 3, device))

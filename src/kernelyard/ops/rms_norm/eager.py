@@ -24,7 +24,8 @@ def rms_norm(
     first, end = span(x, count, dim)
     own = weight is None or (offset == 0 and weight.dtype == x.dtype)
     if casting == "gemma" and end == x.dim() and own:
-        return F.rms_norm(x, x.shape[first:], weight, eps)
+        # Which lies as an image in channels_last does.
+        return F.rms_norm(x, x.shape[first:], weight, eps).contiguous()
     wide = x.contiguous().to(torch.promote_types(x.dtype, torch.float32))
     hat = wide * torch.rsqrt(wide.pow(2).mean(list(range(first, end)), keepdim=True) + eps)
     if weight is None:
