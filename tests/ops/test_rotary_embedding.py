@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kernelyard import nn
+from kernelyard.core.errors import UsageError
 
 
 def rotated(x: torch.Tensor, positions: torch.Tensor, dim: int, interleaved: bool) -> torch.Tensor:
@@ -45,3 +46,15 @@ def test_rotary_embedding_keeps_its_angles_when_it_is_cast() -> None:
 def test_rotary_embedding_wants_pairs() -> None:
     with pytest.raises(ValueError, match="dim is 7, expected an even number"):
         nn.RotaryEmbedding(7)
+
+
+def test_rotary_embedding_says_what_is_wrong_as_rope_does() -> None:
+    module, q = nn.RotaryEmbedding(8), torch.randn(1, 2, 3, 8)
+    with pytest.raises(ValueError, match=r"rope: q and k are \(B, H, T, D\), not 8 and 8"):
+        module(q[0, 0, 0], q[0, 0, 0])
+    with pytest.raises(TypeError, match="RotaryEmbedding: k is None, expected a tensor"):
+        module(q, None)
+    with pytest.raises(TypeError, match="RotaryEmbedding: position_ids is of type list, expected a tensor"):
+        module(q, q, [0, 1, 2])
+    with pytest.raises(UsageError, match="position_ids is on meta and q on cpu, expected one device"):
+        module(q, q, torch.arange(3, device="meta"))

@@ -2,6 +2,7 @@
 
 import torch
 
+from kernelyard.ops.arguments import check_tensors
 from kernelyard.ops.rope import rope
 
 __all__ = ["RotaryEmbedding"]
@@ -28,8 +29,10 @@ class RotaryEmbedding(torch.nn.Module):
 
         `position_ids` (T,) or (B, T), integers; without them 0 to T - 1.
         """
+        check_tensors("RotaryEmbedding", {"q": q, "k": k}, {"position_ids": position_ids})
         if position_ids is None:
-            position_ids = torch.arange(q.shape[-2], device=q.device)
+            # Without tokens where q has no such dim, which rope names.
+            position_ids = torch.arange(q.shape[-2] if q.dim() > 1 else 0, device=q.device)
         exponents = torch.arange(0, self.dim, 2, device=q.device, dtype=torch.float32) / self.dim
         angles = position_ids[..., None].float() * self.base**-exponents
         angles = angles.repeat_interleave(2, -1) if self.interleaved else torch.cat((angles, angles), -1)
