@@ -14,4 +14,4 @@ def refusal(a: torch.Tensor, B: torch.Tensor) -> str | None:
 @compiled
 def diagonal_matmul(a: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Row i of B (N, M) times a[i] (N,), computed in float32 and returned in B's dtype."""
-    return (a.float()[:, None] * B.float()).to(B.dtype)
+    return (a.float()[:, None] * B.float()).to(B.dtype).contiguous()

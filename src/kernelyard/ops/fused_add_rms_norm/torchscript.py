@@ -18,7 +18,7 @@ def fused_add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None, eps: float, offset: float, casting: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(RMS norm of the total, total) over the last dim, in float32 but for the total's and the casting's rounding."""
-    total = (x + residual).to(x.dtype)
+    total = (x + residual).to(x.dtype).contiguous()
     wide = total.float()
     y = wide * torch.rsqrt(wide.square().mean([-1], keepdim=True) + eps)
     if weight is None:

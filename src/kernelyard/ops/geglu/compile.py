@@ -16,4 +16,4 @@ def geglu(gate: torch.Tensor, up: torch.Tensor | None, approximate: str) -> torc
     """gelu(gate) * up, computed in float32 and returned in gate's dtype; without `up`, of gate's halves."""
     if up is None:
         gate, up = gate.chunk(2, -1)
-    return (torch.nn.functional.gelu(gate.float(), approximate=approximate) * up.float()).to(gate.dtype)
+    return (torch.nn.functional.gelu(gate.float(), approximate=approximate) * up.float()).to(gate.dtype).contiguous()

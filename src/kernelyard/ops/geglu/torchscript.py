@@ -25,4 +25,4 @@ def geglu(gate: torch.Tensor, up: Optional[torch.Tensor], approximate: str) -> t
         twice = 1 + torch.tanh(0.7978845608028654 * (wide + 0.044715 * wide * wide * wide))
     else:
         twice = 1 + torch.erf(0.7071067811865476 * wide)
-    return (0.5 * wide * twice * right.float()).to(gate.dtype)
+    return (0.5 * wide * twice * right.float()).to(gate.dtype).contiguous()

@@ -27,4 +27,4 @@ def layer_norm(
         y = y * broadcast(weight, x, dim).float()
     if bias is not None:
         y = y + broadcast(bias, x, dim).float()
-    return y.to(x.dtype)
+    return y.to(x.dtype).contiguous()

@@ -28,4 +28,4 @@ def layer_norm(
         y = y * weight.float().reshape(list(weight.shape) + behind)
     if bias is not None:
         y = y + bias.float().reshape(list(bias.shape) + behind)
-    return y.to(x.dtype)
+    return y.to(x.dtype).contiguous()

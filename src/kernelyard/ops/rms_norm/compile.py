@@ -25,4 +25,4 @@ def rms_norm(
         if casting != "gemma":
             y = y.to(weight.dtype if casting == "t5" else x.dtype).float()
         y = y * (offset + broadcast(weight, x, dim).float())
-    return y.to(result_dtype(x, weight, casting))
+    return y.to(result_dtype(x, weight, casting)).contiguous()

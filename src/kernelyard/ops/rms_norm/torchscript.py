@@ -23,10 +23,10 @@ def rms_norm(
     wide = x.float()
     y = wide * torch.rsqrt(wide.square().mean(dims, keepdim=True) + eps)
     if weight is None:
-        return y.to(x.dtype)
+        return y.to(x.dtype).contiguous()
     if casting == "llama":
         y = y.to(x.dtype).float()
     if casting == "t5":
         y = y.to(weight.dtype).float()
     y = y * (offset + weight.float().reshape(list(weight.shape) + [1 for _ in range(x.dim() - end)]))
-    return y.to(weight.dtype if casting == "t5" else x.dtype)
+    return y.to(weight.dtype if casting == "t5" else x.dtype).contiguous()

@@ -18,4 +18,4 @@ def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
         return x.clone()
     wide = x.float()
     exponentials = torch.exp(wide - torch.amax(wide.detach(), [dim], keepdim=True))
-    return (exponentials / exponentials.sum(dim, keepdim=True)).to(x.dtype)
+    return (exponentials / exponentials.sum(dim, keepdim=True)).to(x.dtype).contiguous()

@@ -17,4 +17,4 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None) -> torch.Tensor:
     if up is None:
         gate, up = gate.chunk(2, -1)
     wide = gate.float()
-    return (wide * torch.sigmoid(wide) * up.float()).to(gate.dtype)
+    return (wide * torch.sigmoid(wide) * up.float()).to(gate.dtype).contiguous()

@@ -21,4 +21,4 @@ def swiglu(gate: torch.Tensor, up: Optional[torch.Tensor]) -> torch.Tensor:  # n
     else:
         left, right = gate, up
     wide = left.float()
-    return (wide * torch.sigmoid(wide) * right.float()).to(gate.dtype)
+    return (wide * torch.sigmoid(wide) * right.float()).to(gate.dtype).contiguous()
