@@ -68,6 +68,7 @@ def test_sizes_and_errors() -> None:
         "5000",
         "1M",
     ]
+    assert [table.format_size(float(size)) for size in (1_000_003, 1_500_000, 2.5)] == ["1000003", "1500000", "2.5"]
     assert [table.format_error(error) for error in (None, 0.0, 1.23e-7)] == ["-", "0", "1.2e-07"]
     assert [table.format_count(count) for count in (640, 999.7, 12_600_000)] == ["640", "1.00 k", "12.6 M"]
 

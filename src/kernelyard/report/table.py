@@ -89,7 +89,7 @@ def format_size(size: float) -> str:
     for unit, step in (("M", 1 << 20), ("k", 1 << 10)):
         if size >= step and size % step == 0:
             return f"{size / step:.0f}{unit}"
-    return f"{size:g}"
+    return f"{size:.0f}" if size == round(size) else f"{size:g}"
 
 
 def _time_unit(milliseconds: float) -> tuple[float, str]:
