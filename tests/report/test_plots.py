@@ -36,6 +36,15 @@ def test_one_chart_for_each_mode_and_configuration(frame) -> None:
     ]
 
 
+def test_configurations_that_differ_in_a_sign_have_a_file_each(make_row) -> None:
+    rows = [make_row("cuda", extra_benchmark_config_str=ledger.config_text("float32", dim=dim)) for dim in (1, -1)]
+    found = plots.charts(pd.DataFrame([row.model_dump() for row in rows]).astype(ledger.DTYPES))
+    assert {chart.stem for chart in found} == {
+        "softmax_speed_forward_float32-dim-1",
+        "softmax_speed_forward_float32-dim--1",
+    }
+
+
 def test_the_speed_of_light_is_bytes_over_the_measured_copy(frame) -> None:
     (chart,) = plots.charts(plots.select(frame, "softmax", "speed", ["backward"]))
     measured, sheet = chart.limits

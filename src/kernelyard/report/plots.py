@@ -142,7 +142,8 @@ def _chart(rows: pd.DataFrame, telling: Sequence[str]) -> Chart:
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
+    # A minus is kept beside what stands for the sign before it: dim=-1 is dim--1, and dim=1 is dim-1.
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")
 
 
 def _curve(provider: str, chart_rows: pd.DataFrame) -> Curve:
