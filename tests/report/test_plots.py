@@ -45,6 +45,14 @@ def test_configurations_that_differ_in_a_sign_have_a_file_each(make_row) -> None
     }
 
 
+@pytest.mark.parametrize("wanted", ["packed=True", "packed=true", '"packed": true'])
+def test_an_option_is_found_as_titles_and_as_the_ledger_write_it(make_row, wanted: str) -> None:
+    texts = [ledger.config_text("float32", packed=True), FLOAT32]
+    rows = [make_row("cuda", extra_benchmark_config_str=text) for text in texts]
+    frame = pd.DataFrame([row.model_dump() for row in rows]).astype(ledger.DTYPES)
+    assert list(plots.select(frame, "softmax", "speed", config=wanted)["extra_benchmark_config_str"]) == texts[:1]
+
+
 def test_the_speed_of_light_is_bytes_over_the_measured_copy(frame) -> None:
     (chart,) = plots.charts(plots.select(frame, "softmax", "speed", ["backward"]))
     measured, sheet = chart.limits

@@ -1,5 +1,6 @@
 """Plots of benchmark rows: what each provider took at each size, and how far that is from the least possible."""
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -106,7 +107,8 @@ def _matches(text: str, wanted: str) -> bool:
     found = ledger.config_of(text).get(key)
     if key == "dtype" and found is not None:
         return str(found).removeprefix("torch.") == parse_dtype(value)
-    return found is not None and str(found) == value
+    # As a title writes it, or as the configuration's JSON does: packed=True, packed=true.
+    return found is not None and value in (str(found), json.dumps(found))
 
 
 def charts(rows: pd.DataFrame) -> list[Chart]:
