@@ -40,6 +40,13 @@ def test_a_row_comes_back_as_it_went_in(tmp_path, make_row) -> None:
     assert read["commit"] == "0123456789", "a commit of digits is not a number"
 
 
+def test_names_that_pandas_takes_for_nothing_come_back(tmp_path, make_row) -> None:
+    path = tmp_path / "bench.csv"
+    ledger.append(path, [make_row("null", gpu_name="NA", x_label="None")])
+    row = ledger.read(path).iloc[0]
+    assert (row["kernel_provider"], row["gpu_name"], row["x_label"]) == ("null", "NA", "None")
+
+
 def test_config_keys_are_sorted() -> None:
     assert ledger.config_text("float32", rows=4, dim=0) == '{"dim": 0, "dtype": "torch.float32", "rows": 4}'
 

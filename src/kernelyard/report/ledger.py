@@ -193,7 +193,9 @@ def _frame(path: Path, text: str, headers: Sequence[tuple[str, ...]]) -> pd.Data
                 f"{path}: not a whole ledger: data row {place} has {len(row)} values; expected {len(header)}"
             )
     try:
-        frame = pd.read_csv(io.StringIO(text), dtype="string").reindex(columns=list(COLUMNS)).astype(DTYPES)
+        # Only what is empty is null: a device may be called NA.
+        frame = pd.read_csv(io.StringIO(text), dtype="string", keep_default_na=False, na_values=[""])
+        frame = frame.reindex(columns=list(COLUMNS)).astype(DTYPES)
     except ValueError as error:
         raise UsageError(f"{path}: not a whole ledger: {str(error).splitlines()[0]}") from None
     endless = np.isinf(frame.select_dtypes("number").to_numpy(dtype=float, na_value=0.0)).any(axis=1)
