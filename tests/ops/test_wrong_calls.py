@@ -9,12 +9,13 @@ from importlib import import_module
 from types import NoneType
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from plain_calls import OPERATORS, cases, inputs, same
 
-from kernelyard import ops
+from kernelyard import nn, ops
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend, Operator
 from kernelyard.judge.prepare import as_tuple
@@ -92,6 +93,28 @@ def test_an_argument_of_another_kind_is_named_whatever_the_backend(operator: Ope
     for name, annotation in _others(operator).items():
         for value in _of_another_kind(annotation, given[name]):
             _raises(TypeError, operator, {**given, name: value}, f"{operator.name}: {name}")
+
+
+@pytest.mark.parametrize("backend", [None, *Backend])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_numbers_of_numpy_are_numbers(operator: Operator, backend: str | None) -> None:
+    """As torch's own functions have it: a size that `np.prod` made was refused as no integer."""
+    given, others = {**_arguments(operator), "backend": backend}, _others(operator)
+    numeric = {name for name in others if isinstance(given[name], int | float) and type(given[name]) is not bool}
+    of_numpy = {name: (np.int64 if type(given[name]) is int else np.float64)(given[name]) for name in numeric}
+    of_numpy |= {name: tuple(map(np.int64, given[name])) for name in others if isinstance(given[name], tuple)}
+    try:
+        expected = as_tuple(getattr(ops, operator.name)(**given))
+    except UsageError as refused:
+        pytest.skip(str(refused))
+    assert same(expected, as_tuple(getattr(ops, operator.name)(**{**given, **of_numpy})))
+
+
+def test_modules_take_sizes_of_numpy() -> None:
+    x, width = torch.randn(3, 8), np.prod((2, 4))
+    assert same((nn.LayerNorm(width)(x),), (torch.nn.LayerNorm(8)(x),))
+    assert same((nn.RMSNorm(width, np.float32(1e-5))(x),), (torch.nn.RMSNorm(8, float(np.float32(1e-5)))(x),))
+    assert nn.FusedAddRMSNorm(width)(x, x)[1].shape == x.shape
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

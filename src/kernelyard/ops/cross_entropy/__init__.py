@@ -47,10 +47,10 @@ def cross_entropy(
     backend that does not exist or does not take the input.
     """
     check_tensors("cross_entropy", {"input": input, "target": target})
-    check_integer("cross_entropy", "ignore_index", ignore_index)
+    ignore_index = check_integer("cross_entropy", "ignore_index", ignore_index)
     check_string("cross_entropy", "reduction", reduction)
-    check_number("cross_entropy", "label_smoothing", label_smoothing)
-    check_number("cross_entropy", "z_loss", z_loss)
+    label_smoothing = check_number("cross_entropy", "label_smoothing", label_smoothing)
+    z_loss = check_number("cross_entropy", "z_loss", z_loss)
     _check(input, target, reduction, label_smoothing)
     if input.dim() > 2:
         input = input.movedim(1, -1)

@@ -68,9 +68,8 @@ def fused_add_rms_norm(
         raise UsageError(
             f"input and residual have shapes {list(input.shape)} and {list(residual.shape)}, expected one shape, not ()"
         )
-    eps = default_eps(input) if eps is None else eps
-    check_number("fused_add_rms_norm", "eps", eps)
-    check_number("fused_add_rms_norm", "offset", offset)
+    eps = default_eps(input) if eps is None else check_number("fused_add_rms_norm", "eps", eps)
+    offset = check_number("fused_add_rms_norm", "offset", offset)
     check_string("fused_add_rms_norm", "casting", casting)
     check_parameters(input, 1, -1, weight=weight)
     check_casting(casting)

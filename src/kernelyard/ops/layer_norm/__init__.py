@@ -69,9 +69,9 @@ def layer_norm(
         if run is not None:
             return run(input, weight, bias)
     check_tensors("layer_norm", {"input": input}, {"weight": weight, "bias": bias})
-    check_dim("layer_norm", dim, input.dim())
+    dim = check_dim("layer_norm", dim, input.dim())
     count = count_of(input, sizes("layer_norm", "normalized_shape", normalized_shape), dim)
-    check_number("layer_norm", "eps", eps)
+    eps = check_number("layer_norm", "eps", eps)
     check_parameters(input, count, dim, weight=weight, bias=bias)
     arguments = (weight, bias, eps, count, dim)
     return implementation("layer_norm", backend, input, *arguments)(input, *arguments)

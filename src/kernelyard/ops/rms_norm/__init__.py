@@ -76,11 +76,10 @@ def rms_norm(
         if run is not None:
             return run(input, weight, None)
     check_tensors("rms_norm", {"input": input}, {"weight": weight})
-    check_dim("rms_norm", dim, input.dim())
+    dim = check_dim("rms_norm", dim, input.dim())
     count = count_of(input, sizes("rms_norm", "normalized_shape", normalized_shape), dim)
-    eps = default_eps(input) if eps is None else eps
-    check_number("rms_norm", "eps", eps)
-    check_number("rms_norm", "offset", offset)
+    eps = default_eps(input) if eps is None else check_number("rms_norm", "eps", eps)
+    offset = check_number("rms_norm", "offset", offset)
     check_string("rms_norm", "casting", casting)
     check_parameters(input, count, dim, weight=weight)
     check_casting(casting)

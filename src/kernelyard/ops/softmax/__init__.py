@@ -43,5 +43,5 @@ def softmax(input: torch.Tensor, dim: int = -1, *, backend: Backend | str | None
                 latest.note(key, input, dim, run)
                 return run(input)
     check_tensors("softmax", {"input": input})
-    check_dim("softmax", dim, input.dim())
+    dim = check_dim("softmax", dim, input.dim())
     return implementation("softmax", backend, input, dim)(input, dim)
