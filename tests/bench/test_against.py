@@ -8,6 +8,7 @@ import torch
 import typer
 from made_up import DOUBLE, SCALED_SUM, double, honest, willing
 
+from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Implementation
 from kernelyard.report import ledger
 from kernelyard.suites.library import PeerAbsent
@@ -103,3 +104,10 @@ def test_all_operators_go_into_one_csv_and_one_that_fails_stops_no_other(benched
     assert "double: RuntimeError: no sweep today; not measured" in said(capsys)
     benched(operator=["double", "scaled_sum"], backends=backends, x=[1000], **SPEED)
     assert set(ledger.read(benched.path)["kernel_name"]) == {"double", "scaled_sum"}
+
+
+def test_what_no_operator_of_several_has_is_a_usage_error_as_of_one(benched, capsys) -> None:
+    backends = {"double": [HONEST], "scaled_sum": [honest(SCALED_SUM)]}
+    with pytest.raises(UsageError, match="nothing was measured: no row added"):
+        benched(operator=[], all_=True, backends=backends, x=[7], **SPEED)
+    assert "--x 7: double has on cpu sweeps over N of 1000, 5000; not measured" in said(capsys)

@@ -74,6 +74,7 @@ def bench(
     run = Run(where, seconds, describe(where), lambda text: _say(console, text))
     rows: list[BenchRow] = []
     negative = False
+    refused = 0
     absent: set[str] = set()
     for name in names:
         try:
@@ -86,13 +87,14 @@ def bench(
                 raise
             run.say(f"{name}: {error if isinstance(error, UsageError) else first_line(error)}; not measured")
             measured, wrong = [], True
+            refused += isinstance(error, UsageError)
         negative |= wrong
         rows += measured
         _free(where)
 
     frame = pd.DataFrame([row.model_dump() for row in rows], columns=ledger.COLUMNS)
     _print(frame, rivals)
-    if not rows and not (negative or run.negative):
+    if not rows and (refused == len(names) or not (negative or run.negative)):
         raise UsageError(f"nothing was measured: no row added to {csv}")
     run.say(f"{len(rows)} rows added to {csv}" if rows else f"nothing was measured: no row added to {csv}")
     if plot and rows:
