@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard import ops
+from kernelyard.cli.check import check
 from kernelyard.core.verdict import Verdict
 from kernelyard.ladder.record import Ladder
 
@@ -73,6 +74,11 @@ def test_check_proves_one_shape() -> None:
     done = kernelyard("check", "softmax", "--shape", "3x1023", "--dtype", "bf16", "--backend", "triton")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "triton" in done.stdout
+
+
+def test_check_proves_a_dtype_that_is_named_twice_once(capsys: pytest.CaptureFixture[str]) -> None:
+    check("softmax", backend=["eager"], dtype=["fp32", "float32"], shape="2x3", device="cpu")
+    assert re.search(r"^ *eager +1 +0 +0 ", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_list_names_every_operator_and_backend() -> None:

@@ -33,7 +33,7 @@ def check(
     definition = ops.definition(operator)
     candidates = implementations(operator, backend)
     honest = implementation(operator, "eager")
-    dtypes = [parse_dtype(name) for name in dtype or ()]
+    dtypes = list(dict.fromkeys(parse_dtype(name) for name in dtype or ()))
     workloads = [w for w in _grid(definition, shape, where.type, dtypes) if not dtypes or w.dtype in dtypes]
     proofs: list[Proof] = []
     progress = Console(stderr=True)
