@@ -147,6 +147,8 @@ def test_a_ledger_of_the_14_columns_is_read_but_not_added_to(tmp_path, make_row)
 def test_a_missing_or_broken_file_is_one_clear_line(tmp_path, make_row) -> None:
     with pytest.raises(UsageError, match="no such file"):
         ledger.read(tmp_path / "absent.csv")
+    with pytest.raises(UsageError, match=": no file;"):
+        ledger.read(tmp_path)
     path = tmp_path / "bench.csv"
     ledger.append(path, [make_row()])
     path.write_text(path.read_text().replace(",1024,", ",many,"))

@@ -166,7 +166,8 @@ def read(path: Path) -> pd.DataFrame:
     Raises UsageError where there is no such file, or it is no ledger.
     """
     if not path.is_file():
-        raise UsageError(f"{path}: no such file; `kernelyard bench` writes one")
+        said = "no file" if path.exists() else "no such file"
+        raise UsageError(f"{path}: {said}; `kernelyard bench` writes one")
     return _frame(path, _text(path), (COLUMNS, SEED_COLUMNS))
 
 
