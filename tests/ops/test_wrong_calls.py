@@ -115,6 +115,9 @@ def test_modules_take_sizes_of_numpy() -> None:
     assert same((nn.LayerNorm(width)(x),), (torch.nn.LayerNorm(8)(x),))
     assert same((nn.RMSNorm(width, np.float32(1e-5))(x),), (torch.nn.RMSNorm(8, float(np.float32(1e-5)))(x),))
     assert nn.FusedAddRMSNorm(width)(x, x)[1].shape == x.shape
+    # Dynamo takes a module's numpy number for a tensor.
+    for made in (nn.LayerNorm(width), nn.RMSNorm((width,)), nn.FusedAddRMSNorm([width])):
+        assert made.normalized_shape == (8,) and type(made.normalized_shape[0]) is int
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

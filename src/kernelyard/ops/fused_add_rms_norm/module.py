@@ -3,6 +3,7 @@
 import torch
 
 from kernelyard.core.errors import UsageError
+from kernelyard.ops.arguments import sizes
 from kernelyard.ops.fused_add_rms_norm import fused_add_rms_norm
 
 __all__ = ["FusedAddRMSNorm"]
@@ -28,7 +29,8 @@ class FusedAddRMSNorm(torch.nn.RMSNorm):
         casting: str = "gemma",
     ) -> None:
         self.offset = offset
-        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
+        shape = sizes("FusedAddRMSNorm", "normalized_shape", normalized_shape)
+        super().__init__(shape, eps, elementwise_affine, device, dtype)
         if len(self.normalized_shape) != 1:
             raise UsageError(f"FusedAddRMSNorm works over the last dim, expected one size, not {normalized_shape}")
         self.casting = casting

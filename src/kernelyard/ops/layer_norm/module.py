@@ -2,6 +2,7 @@
 
 import torch
 
+from kernelyard.ops.arguments import sizes
 from kernelyard.ops.layer_norm import layer_norm
 
 __all__ = ["LayerNorm"]
@@ -24,7 +25,8 @@ class LayerNorm(torch.nn.LayerNorm):
         *,
         dim: int = -1,
     ) -> None:
-        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
+        shape = sizes("LayerNorm", "normalized_shape", normalized_shape)
+        super().__init__(shape, eps, elementwise_affine, bias, device, dtype)
         self.dim = dim
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:

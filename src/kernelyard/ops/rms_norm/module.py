@@ -2,6 +2,7 @@
 
 import torch
 
+from kernelyard.ops.arguments import sizes
 from kernelyard.ops.rms_norm import rms_norm
 
 __all__ = ["RMSNorm"]
@@ -27,7 +28,8 @@ class RMSNorm(torch.nn.RMSNorm):
         dim: int = -1,
     ) -> None:
         self.offset = offset
-        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
+        shape = sizes("RMSNorm", "normalized_shape", normalized_shape)
+        super().__init__(shape, eps, elementwise_affine, device, dtype)
         self.casting = casting
         self.dim = dim
 
