@@ -25,9 +25,9 @@ def rope(
     i + R / 2 (Llama's rotate_half), with `interleaved` elements 2 i and 2 i + 1 (GPT-J).
 
     Heads and tokens may lie in memory in either order, at any distance: views of a projection's (B, T, H, D) are read
-    where they are, as long as a head's elements are adjacent. Each result, of its input's shape and dtype, lies in
-    its input's order, (B, T, H, D) or (B, H, T, D), without gaps; so does each gradient (of torch's own operators with
-    R < D: in (B, H, T, D)). Computed in float32, rounded
+    where they are, as long as a head's elements are adjacent. Each result, of its input's shape and dtype, has no gaps,
+    and so has each gradient; of the kernels they lie in the input's order, (B, T, H, D) or (B, H, T, D), of the other
+    backends in either, as torch chooses. Computed in float32, rounded
     once, differentiable with respect to q and k. No kernel differentiates cos and sin: none takes a call in which one
     of them wants a gradient, which torch's own operators give. Tables that are not trained go in detached.
 
