@@ -1,12 +1,16 @@
 """A wrong backend on the ladder: proved, named, and without a time."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from kernelyard import ops
+from kernelyard.core.operator import Implementation, Operator
 from kernelyard.core.verdict import Floor
 from kernelyard.core.workload import Mode
+from kernelyard.judge.prepare import prepare
+from kernelyard.ladder import climb as climbing
 from kernelyard.ladder.climb import climb
 from kernelyard.suites.library import implementation
 
@@ -33,3 +37,19 @@ def test_wrong_and_refusing_backends_have_no_time(device: torch.device) -> None:
     assert [row.backend for row in ladder.rows if row.time is not None] == ["eager"]
     assert ladder.fastest is ladder.rows[0]
     assert "800 of 800 elements differ" in ladder.rows[1].message
+
+
+def test_what_raises_only_beside_the_others_costs_them_nothing(device: torch.device, monkeypatch) -> None:
+    operator, eager = ops.definition("softmax"), implementation("softmax", "eager")
+
+    def short_of_memory(operator: Operator, candidate: Implementation, *arguments: Any) -> Any:
+        if candidate.backend == "large":
+            raise torch.OutOfMemoryError("out of memory\nand a page about it")
+        return prepare(operator, candidate, *arguments)
+
+    monkeypatch.setattr(climbing, "prepare", short_of_memory)
+    workload = operator.workload_of((8, 100), "float32")
+    backends = [replace(eager, backend="large"), eager]
+    large, other = climb(operator, backends, eager, workload, Mode.FORWARD, FLOOR, device).rows
+    assert (large.status, large.message) == ("runtime_error", "OutOfMemoryError: out of memory")
+    assert large.time is None and other.time is not None

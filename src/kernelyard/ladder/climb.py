@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from kernelyard.core.environment import describe
+from kernelyard.core.errors import first_line
 from kernelyard.core.operator import Implementation, Operator
-from kernelyard.core.verdict import Floor, Timing, worst_of
+from kernelyard.core.verdict import Floor, Status, Timing, worst_of
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.judge.prepare import prepare
 from kernelyard.judge.prove import Answers, Proof, prove
@@ -40,7 +41,15 @@ def climb(
             proofs[backend.backend], later_seconds = _timed_proof(operator, backend, honest, workload, device, answers)
             compile_seconds[backend.backend] = max(first_seconds - later_seconds, 0.0)
         if proofs[backend.backend].passed:
-            calls[backend.backend] = prepare(operator, backend, workload, mode, device)
+            try:
+                call = prepare(operator, backend, workload, mode, device)
+                call()
+            except Exception as error:
+                # Proved alone and failing here is mostly memory: the others keep their inputs on the device.
+                failed = {"status": Status.RUNTIME_ERROR.value, "message": first_line(error)}
+                proofs[backend.backend] = proofs[backend.backend].model_copy(update=failed)
+            else:
+                calls[backend.backend] = call
     del answers
     on_step("timing")
     timings = interleaved(calls, device) if calls else {}
