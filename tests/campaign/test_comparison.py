@@ -1,5 +1,6 @@
 """Two runs beside each other: what differs, what may be chance, and what must not be compared at all."""
 
+import json
 import random
 
 import pytest
@@ -147,3 +148,20 @@ def test_unlike_versions_are_said_and_other_texts_left_out(tmp_path) -> None:
 def test_nothing_in_common_is_said(tmp_path) -> None:
     with pytest.raises(UsageError, match="no problem in common"):
         compared(tmp_path, [judged(1, 2.0)], [judged(2, 2.0)])
+
+
+@pytest.mark.parametrize("known, questions", [((), ["fast_0"]), ((1,), ["fast_0", "fast_1"])])
+def test_what_no_baseline_has_is_no_slower_than_it(tmp_path, known, questions) -> None:
+    """0 % of both were faster, and each such question made the others' chances larger."""
+    stored = tmp_path / "baseline_time_torch.json"
+    stored.write_text(json.dumps({"level1": {f"{number}_x.py": {"mean": 2.0} for number in known}}))
+    sides = []
+    for name, runtime in (("a", 1.0), ("b", 4.0)):
+        (tmp_path / name).mkdir()
+        entry = {"sample_id": 0, "compiled": True, "correctness": True, "runtime": runtime}
+        (tmp_path / name / "eval_results.json").write_text(json.dumps({"1": [entry], "2": [entry]}))
+        run = read_run(tmp_path / name, [1])
+        sides.append(side_of(run, answers_of(run, Opponents.read([stored]), None)))
+    found = compare(*sides, (0.0, 1.0))
+    assert [each.what for each in found.summary] == questions
+    assert [(each.problems, each.a, each.b) for each in found.summary[1:]] == [(1, 1.0, 0.0)] * len(known)
