@@ -125,6 +125,15 @@ def test_what_the_judges_own_clock_did_not_see_counts_for_nothing(tmp_path) -> N
         assert opponent.speedup.value == pytest.approx({EAGER: 1.0, BEST: 0.5}[opponent.opponent])
 
 
+def test_a_claim_that_is_not_shown_is_no_nearer_to_the_floor_than_eager(tmp_path) -> None:
+    """Three times as fast by the worker's word: 30 % of the floor, where eager reaches 10."""
+    unshown = judged(1, 3.0, confirmed=False, decision="inconclusive")
+    assert analysed(tmp_path / "unshown", [unshown]).groups[0].floor.value == pytest.approx(0.1)
+    tie = judged(1, 1.01, confirmed=False, decision="tie")
+    for verdict, near in ((judged(1, 3.0), 0.3), (tie, 0.101), (judged(1, 0.5, confirmed=False), 0.05)):
+        assert analysed(tmp_path / str(near), [verdict]).groups[0].floor.value == pytest.approx(near)
+
+
 def test_of_a_claim_that_is_not_shown_more_is_kept_than_is_credited() -> None:
     """A wide interval that holds 1 makes it no less of a claim, and beside compile it is what it is beside eager."""
     claim = judged(1, 3.0, half=1.2, confirmed=False, decision="inconclusive")

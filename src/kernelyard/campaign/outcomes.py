@@ -87,8 +87,15 @@ def of_judged(judged: Judged, find: FindBaseline, methods: Collection[Method]) -
         right=verdict.status is Status.PASSED,
         gains=gains,
         opponents=opponents,
-        percent_of_floor=verdict.percent_of_floor,
+        percent_of_floor=_near_floor(verdict, gains.get(EAGER)),
     )
+
+
+def _near_floor(verdict: Verdict, gain: Gain | None) -> float | None:
+    """Percent of the floor by the time that is credited: a claim that is not shown brings nobody nearer to it."""
+    if verdict.percent_of_floor is None or gain is None or gain.measured is None:
+        return verdict.percent_of_floor
+    return verdict.percent_of_floor * gain.ratio / gain.measured.ratio
 
 
 def baseline_of(verdict: Verdict, find: FindBaseline) -> Baseline | None:
