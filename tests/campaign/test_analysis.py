@@ -308,6 +308,17 @@ def test_a_run_of_kernelbench_is_analysed_by_what_it_kept(tmp_path) -> None:
     assert [score.untimed for score in found.kernelbench] == [1, 1]
 
 
+def test_every_mode_of_compile_that_kernelbench_timed_is_an_opponent(tmp_path) -> None:
+    """Its script times five; the fastest was one of the two that we do not, and never looked at."""
+    theirs(tmp_path)
+    for mode, milliseconds in (("reduce-overhead", 0.4), ("max-autotune-no-cudagraphs", 0.5)):
+        path = tmp_path / "timing" / f"baseline_time_torch_compile_inductor_{mode}.json"
+        path.write_text(json.dumps({"level1": {"1_Made_Up.py": {"mean": milliseconds}}}))
+    opponents = Opponents.read([tmp_path / "timing"])
+    assert opponents.mean_ms(1, "1_Made_Up.py") == (1.0, 0.4)
+    assert opponents.mean_ms(1, "2_Made_Up.py") == (1.0, 0.6)
+
+
 def test_verdicts_on_other_texts_than_the_suites_are_left_out_and_counted(tmp_path) -> None:
     """They would be numbers of problems that nobody asked; those of problems that were not chosen are in none, too."""
     older = {"problem_sha256": "an older text"}

@@ -32,7 +32,7 @@ class Opponents:
         """
         found = cls()
         for path in paths:
-            files = [path / name for name in FILES.values() if (path / name).is_file()] if path.is_dir() else [path]
+            files = _files(path) if path.is_dir() else [path]
             if (path / LEDGER).is_file():
                 found.ours.append(BaselineFolder.read(path))
             elif not files:
@@ -63,6 +63,11 @@ class Opponents:
                 raise UsageError(
                     f"{file.path} is of {others[0]}, the run of {hardware}; expected one of the same device"
                 )
+
+
+def _files(folder: Path) -> list[Path]:
+    """KernelBench's, which times more of torch.compile's modes than FILES has: the fastest may be any of them."""
+    return sorted(path for path in folder.glob("baseline_time_torch*.json") if path.is_file())
 
 
 def _is_eager(file: KernelBenchBaseline) -> bool:
