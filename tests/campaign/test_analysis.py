@@ -407,6 +407,20 @@ def test_a_baseline_of_another_device_is_refused(tmp_path) -> None:
         analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
 
 
+def test_of_results_of_two_devices_none_is_held_against_the_others_times(tmp_path) -> None:
+    """Only the first was looked at: an A100's runtime stood against an H100's baseline."""
+    theirs(tmp_path)
+    path = tmp_path / "run" / RESULTS
+    entries = json.loads(path.read_text())
+    entries["3"][0] |= {"runtime": 0.5, "metadata": {"hardware": "an A100"}}
+    path.write_text(json.dumps(entries))
+    run = read_run(tmp_path / "run")
+    with pytest.raises(UsageError, match=r"is of a CPU, the run of an A100; expected one of the same device$"):
+        analyze(run, Opponents.read([tmp_path / "timing"]), None, {})
+    found, _ = analyze(run, Opponents(), None, {})
+    assert found.settings[0] == "device a CPU and an A100" and "unlike settings" in found.notes[0]
+
+
 def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
     theirs(tmp_path)
     run_folder(tmp_path / "run", [judged(4, 3.0)])

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from kernelyard.campaign.baselines import (
@@ -56,13 +57,11 @@ class Opponents:
         names = {name for file in self.theirs for name in file.level(level)}
         return {int(found[0]): name for name in sorted(names) if (found := re.match(r"\d+", name))}
 
-    def fits(self, hardware: str) -> None:
-        """Raises UsageError for a file of KernelBench's that was measured on anything else."""
-        for file in self.theirs:
-            if others := [name for name in file.hardware if name != hardware]:
-                raise UsageError(
-                    f"{file.path} is of {others[0]}, the run of {hardware}; expected one of the same device"
-                )
+    def fits(self, hardware: Sequence[str]) -> None:
+        """Raises UsageError for a file of KernelBench's that was measured on anything but a run's one device."""
+        for file, name in product(self.theirs, hardware):
+            if others := [each for each in file.hardware if each != name]:
+                raise UsageError(f"{file.path} is of {others[0]}, the run of {name}; expected one of the same device")
 
 
 def _files(folder: Path) -> list[Path]:

@@ -108,12 +108,12 @@ class Run:
         return sum(each not in told for each in ours)
 
     @property
-    def hardware(self) -> str | None:
-        """The device that it ran on, where that is known."""
+    def hardware(self) -> tuple[str, ...]:
+        """The device that it ran on, where that is known; KernelBench's results may be of several."""
         if self.judged:
-            return self.judged[0].verdict.environment.device_name
+            return (self.judged[0].verdict.environment.device_name,)
         said = ((entry.get("metadata") or {}).get("hardware") for entry in self.entries)
-        return next((name for name in said if name), None)
+        return tuple(sorted({str(name) for name in said if name}))
 
     @property
     def entries(self) -> list[Mapping[str, Any]]:
@@ -124,7 +124,7 @@ class Run:
     def facts(self) -> dict[str, str]:
         """What its verdicts say of themselves, several where they differ; the device of KernelBench's results."""
         if not self.judged:
-            return {"device": self.hardware} if self.hardware else {}
+            return {"device": _several(self.hardware)} if self.hardware else {}
         found = {name: _several(fact(each.verdict) for each in self.judged) for name, fact in FACTS.items()}
         return {name: said for name, said in found.items() if said}
 
@@ -251,8 +251,7 @@ def analyze(
     k_values: Sequence[int] = (1,),
 ) -> tuple[Analysis, list[Answers]]:
     """The numbers of a run, and the problems that they are of. Raises UsageError for baselines of another device."""
-    if run.hardware is not None:
-        opponents.fits(run.hardware)
+    opponents.fits(run.hardware)
     answers = answers_of(run, opponents, suite)
     scores = [
         kernelbench_score(results, file.level(level), names_of(level, run, opponents, suite), level, file.path)

@@ -112,8 +112,7 @@ def _read(folder: Path, levels: Sequence[int]) -> Run:
 def _side(run: Run, opponents: Opponents, selection: Selection) -> Side:
     suite = _suite(selection, run)
     run = run.on(suite) if suite is not None else run
-    if run.hardware is not None:
-        opponents.fits(run.hardware)
+    opponents.fits(run.hardware)
     return side_of(run, answers_of(run, opponents, suite))
 
 
