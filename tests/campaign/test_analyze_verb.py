@@ -87,6 +87,18 @@ def test_a_comparison_takes_no_baseline_of_another_device_and_no_k(tmp_path: Pat
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and said in done.stderr
 
 
+def test_what_kernelbenchs_file_calls_a_device_repaints_no_terminal(tmp_path: Path) -> None:
+    """Its results are passed around, and this is all of their own words that is printed."""
+    entry = {"sample_id": 0, "compiled": True, "correctness": True, "metadata": {"hardware": "\x1b[2J"}, "runtime": 1.0}
+    (tmp_path / "eval_results.json").write_text(json.dumps({"1": [entry]}))
+    other = tmp_path / "baseline_time_torch.json"
+    other.write_text(json.dumps({"level1": {"1_x.py": {"mean": 2.5, "hardware": "\x1b[31m"}}}))
+    for rest, code, said in (([], 0, "device \\u001b[2J"), (["--baseline", other], 2, "is of \\u001b[31m, the run of")):
+        done = kernelyard("analyze", tmp_path, "--level", 1, *rest)
+        assert done.returncode == code
+        assert said in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
+
+
 def test_a_folder_whose_name_is_no_text_is_analysed(tmp_path: Path) -> None:
     run = run_folder(tmp_path / os.fsdecode(b"bad\xff"), [judged(1, 3.0)])
     done = kernelyard("analyze", run, "--json")

@@ -21,6 +21,7 @@ import typer
 
 from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.imports import uncollected
+from kernelyard.report.untrusted import visible
 
 INTERRUPTED = 128 + signal.SIGINT
 SUMMARY = "Build a GPU kernel, prove it, time it against the speed of light, judge a stranger's."
@@ -103,7 +104,8 @@ def _ended() -> int:
         # What `print` still holds: at shutdown nobody could catch that its reader is gone.
         print(end="", flush=True)
     except UsageError as error:
-        print(f"kernelyard: {error}", file=sys.stderr)
+        # It may name what a stranger's file holds.
+        print(f"kernelyard: {visible(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         code = INTERRUPTED

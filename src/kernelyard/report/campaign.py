@@ -44,10 +44,10 @@ def format_chance(chance: float) -> str:
 def analysis_text(analysis: Analysis) -> RenderableType:
     """Everything, the numbers that decide first."""
     return Together(
-        Text(f"{analysis.run}: {', '.join(analysis.settings)}"),
+        Text(visible(f"{analysis.run}: {', '.join(analysis.settings)}")),
         _shares(analysis.groups),
         _endings(analysis.groups[0]),
-        *(Text(line) for line in _lines(analysis)),
+        *(Text(visible(line, len(line))) for line in _lines(analysis)),
     )
 
 
@@ -102,7 +102,7 @@ def _lines(analysis: Analysis) -> Iterator[str]:
     for problem, why in analysis.degenerate.items():
         yield f"degenerate: {problem}: {why}"
     yield from (score_line(score) for score in analysis.kernelbench)
-    yield from (f"note: {visible(note)}" for note in analysis.notes)
+    yield from (f"note: {note}" for note in analysis.notes)
     yield analysis.method
 
 
@@ -120,7 +120,7 @@ def score_line(score: KernelBenchScore) -> str:
 def comparison_text(comparison: Comparison, single: bool = True) -> RenderableType:
     """Summary, then the problems one by one: the real differences first."""
     parts: list[RenderableType] = [
-        Text(f"A {comparison.a}\nB {comparison.b}\n{comparison.problems} problems in both"),
+        Text(visible(f"A {comparison.a}\nB {comparison.b}\n{comparison.problems} problems in both")),
         _differences(comparison.summary, "question"),
     ]
     if comparison.single and single:
@@ -128,7 +128,7 @@ def comparison_text(comparison: Comparison, single: bool = True) -> RenderableTy
         parts.append(Text(f"{len(real)} of {len(comparison.single)} problems that both solved differ in time for good"))
         if real:
             parts.append(_differences(tuple(real), "problem"))
-    parts += [Text(f"left out: {problem}: {why}") for problem, why in comparison.left_out.items()]
+    parts += [Text(visible(f"left out: {problem}: {why}")) for problem, why in comparison.left_out.items()]
     parts += [Text(f"note: {visible(note)}") for note in comparison.notes]
     return Together(*parts, Text(comparison.method))
 
