@@ -112,6 +112,13 @@ def test_a_right_sample_without_a_time_spoils_the_mean_and_is_not_in_fast_0() ->
     assert found.fast_p["0.0"] == pytest.approx(THEIRS["fast_p"]["0.0"] - 1 / 48)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_runtime_of_0_is_infinitely_fast_and_no_warning() -> None:
+    entry = {"sample_id": 0, "compiled": True, "correctness": True, "runtime": 0.0}
+    score = kernelbench_score({1: [entry]}, {"1_x.py": 2.0}, {1: "1_x.py"}, 1, "baseline.json")
+    assert score.fast_p["2.0"] == 1.0 and score.geo_mean_speedup is None
+
+
 def test_nothing_right_is_no_speedup() -> None:
     found = kernelbench_score({1: [entry(right=False)]}, {"1_a.py": 1.0}, {1: "1_a.py"}, 1, "x")
     assert found.geo_mean_speedup == 0.0
