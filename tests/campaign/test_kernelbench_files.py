@@ -126,6 +126,7 @@ def test_what_kernelbench_came_to_stays_in_its_file(tmp_path: Path) -> None:
         '{"1": [{"compiled": true, "correctness": true, "runtime": null}]}',
         '{"1": [{"compiled": true, "correctness": "yes", "runtime": 1.0}]}',
         '{"1": [{"compiled": true, "correctness": true, "runtime": 1.0, "metadata": "said"}]}',
+        f'{{"1": [{{"compiled": true, "correctness": true, "runtime": 1{400 * "0"}}}]}}',
     ],
 )  # fmt: skip
 def test_a_file_that_is_none_is_one_line(tmp_path: Path, text: str) -> None:

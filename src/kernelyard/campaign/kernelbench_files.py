@@ -123,6 +123,8 @@ def read(file: Path) -> dict[int, list[dict[str, Any]]]:
                 each.setdefault("sample_id", 0)
                 if wrong := [name for name, kind in _FIELDS.items() if not isinstance(each.get(name), kind)]:
                     raise ValueError(f"an entry of problem {problem} with no {' and no '.join(wrong)}")
+                # JSON's integers have no end; a time has.
+                float(each["runtime"])
                 if not isinstance(each.get("metadata") or {}, dict):
                     raise ValueError(f"an entry of problem {problem} whose metadata is no object")
             samples = Counter(each["sample_id"] for each in entries)
@@ -130,7 +132,7 @@ def read(file: Path) -> dict[int, list[dict[str, Any]]]:
                 raise ValueError(f"problem {problem} has sample {twice[0]} {samples[twice[0]]} times")
     except FileNotFoundError:
         raise UsageError(f"{file}: no such file; expected KernelBench's {RESULTS}") from None
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(f"{file} cannot be read ({line}); expected KernelBench's {RESULTS}") from None
     return lists
