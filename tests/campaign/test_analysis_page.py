@@ -87,6 +87,14 @@ def test_a_source_is_shown_where_it_is_what_was_judged(tmp_path) -> None:
     assert shown.count("The source is not at hand as it was judged.") == 1
 
 
+@pytest.mark.parametrize("name", ["1_Made_Up/007.py", "level_1_problem_001_sample_07_kernel.py"])
+def test_a_source_is_found_by_every_name_that_was_judged(tmp_path, name: str) -> None:
+    """Numbers with zeros before them are judged, and were said to be not at hand."""
+    text = "class ModelNew: pass"
+    shown = page(tmp_path, [judged(1, sample=7, solution_sha256=sha256(text))], {name: text})
+    assert f"<pre>{text}</pre>" in shown and "not at hand" not in shown
+
+
 def test_every_number_of_a_verdict_is_there(tmp_path) -> None:
     stored = [baseline(1, 0.5), baseline(2, 0.5)]
     verdicts = [judged(1, 3.0, flags=(Flag(name="degenerate_problem", evidence="zeros pass"),)), judged(2)]

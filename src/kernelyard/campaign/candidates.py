@@ -5,7 +5,7 @@ They are read here, and neither parsed nor run: a text that is no Python is a ve
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
 from kernelyard.core.regular_file import read_at_most
 from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
-from kernelyard.suites.suite import Entry, Suite
+from kernelyard.suites.suite import Suite
 
 LAYOUTS = "level_L_problem_P_sample_S_kernel.py, or PROBLEM/SAMPLE.py"
 _KERNELBENCH = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
@@ -42,7 +42,7 @@ def find(folder: Path, suite: Suite) -> Found:
     found: dict[Key, Path] = {}
     unreadable: list[UsageError] = []
     unwanted = 0
-    for key, path in _files(folder, suite):
+    for key, path in files(folder, {place: entry.name for place, entry in suite.by_place.items()}):
         if key is None:
             unwanted += 1
         elif key.sample > _MOST:
@@ -80,17 +80,17 @@ def read(path: Path) -> Source:
         raise UsageError(f"{path}: cannot be read ({error}); expected a solution") from None
 
 
-def _files(folder: Path, suite: Suite) -> Iterator[tuple[Key | None, Path]]:
-    """Every file that has a solution's name; without a key where its problem is not in the suite."""
+def files(folder: Path, names: Mapping[tuple[int, int], str]) -> Iterator[tuple[Key | None, Path]]:
+    """Every file that has a solution's name; without a key where its problem is not among `names`, by place."""
     for path in sorted(folder.glob("level_*_kernel.py")):
         if match := _KERNELBENCH.fullmatch(path.name):
             key = Key(*(int(number) for number in match.groups()))
-            yield key if suite.entry(key.level, key.problem) is not None else None, path
+            yield key if (key.level, key.problem) in names else None, path
     # Problems of two levels may share a name.
-    named: dict[str, list[Entry | None]] = {}
-    for entry in suite.entries:
-        named.setdefault(entry.name.removesuffix(".py"), []).append(entry)
+    named: dict[str, list[tuple[int, int] | None]] = {}
+    for place, name in names.items():
+        named.setdefault(name.removesuffix(".py"), []).append(place)
     for path in sorted(folder.glob("*/*.py")):
         if match := _OWN.fullmatch(path.name):
             for one in named.get(path.parent.name, [None]):
-                yield Key(one.level, one.number, int(match[1])) if one is not None else None, path
+                yield Key(*one, int(match[1])) if one is not None else None, path

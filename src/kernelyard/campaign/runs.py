@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelyard.campaign.analysis import P_VALUES, Analysis, Answers, groups
-from kernelyard.campaign.candidates import levels_of
+from kernelyard.campaign.candidates import files, levels_of
 from kernelyard.campaign.comparison import Side
 from kernelyard.campaign.kernelbench_files import RESULTS, is_ours, is_told, read, results_folder
 from kernelyard.campaign.kernelbench_score import kernelbench_score
@@ -282,16 +282,13 @@ def analyze(
 def sources_of(run: Run, answers: Sequence[Answers]) -> dict[Key, str]:
     """The solutions' texts, where they are still what was judged; KernelBench kept no hash, there as they stand."""
     hashes = {each.key: each.verdict.solution_sha256 for each in run.judged}
+    wanted = {outcome.key for each in answers for outcome in each.outcomes}
     found = {}
-    for each in answers:
-        for outcome in each.outcomes:
-            key = outcome.key
-            own = run.folder / each.name.removesuffix(".py") / f"{key.sample}.py"
-            for path in (run.folder / f"{key}_kernel.py", own):
-                if path.is_file():
-                    text = read_at_most(path, MAX_SOURCE_BYTES).decode("utf-8", "replace")
-                    if key not in hashes or Source(path, text).sha256 == hashes[key]:
-                        found[key] = text
+    for key, path in files(run.folder, {(each.level, each.number): each.name for each in answers}):
+        if key in wanted and path.is_file():
+            text = read_at_most(path, MAX_SOURCE_BYTES).decode("utf-8", "replace")
+            if key not in hashes or Source(path, text).sha256 == hashes[key]:
+                found[key] = text
     return found
 
 

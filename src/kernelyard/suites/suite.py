@@ -45,13 +45,14 @@ class Suite:
 
     def entry(self, level: int, number: int) -> Entry | None:
         """The problem of that level and number, where there is one."""
-        return self._by_place.get((level, number))
+        return self.by_place.get((level, number))
 
     @cached_property
     def texts(self) -> dict[tuple[int, int], str]:
         """SHA-256 of each problem's text, by level and number."""
-        return {place: entry.source.sha256 for place, entry in self._by_place.items()}
+        return {place: entry.source.sha256 for place, entry in self.by_place.items()}
 
     @cached_property
-    def _by_place(self) -> dict[tuple[int, int], Entry]:
+    def by_place(self) -> dict[tuple[int, int], Entry]:
+        """Each problem, by level and number."""
         return {(entry.level, entry.number): entry for entry in self.entries}
