@@ -377,6 +377,17 @@ def test_verdicts_that_came_after_the_export_are_said(tmp_path) -> None:
     assert read_run(run).unexported == 3
 
 
+def test_a_verdict_that_took_anothers_place_after_the_export_is_said(tmp_path) -> None:
+    """On the same solution, by --retry timeout or on a changed problem: the line is still of the one before."""
+    run = run_folder(tmp_path / "run", [judged(n, status=Status.TIMEOUT) for n in (1, 2)])
+    with Ledger(run) as ledger:
+        export(run, ledger.judged(), [])
+        for now in (judged(1, 2.0), judged(2, status=Status.TIMEOUT, problem_sha256="a new text")):
+            ledger.give_way(now.key)
+            assert ledger.finish(now)
+    assert read_run(run).unexported == 2
+
+
 def test_a_run_whose_ledger_is_gone_is_still_ours(tmp_path) -> None:
     run = run_folder(tmp_path / "run", [judged(1, 2.0)])
     with Ledger(run) as ledger:

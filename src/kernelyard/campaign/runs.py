@@ -1,6 +1,6 @@
 """A run as an analysis takes it: from its ledger, or from a folder that KernelBench left."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -99,12 +99,16 @@ class Run:
     def unexported(self) -> int:
         """Verdicts that eval_results.json has not: of a run that was killed, or is under way."""
         told = {
-            (level, problem, entry["sample_id"], (entry.get("metadata") or {}).get("solution_sha256"))
+            (level, problem, entry["sample_id"], *_verdict_of(entry))
             for level, results in self.results.items()
             for problem, entries in results.items()
             for entry in entries
         }
-        ours = [(*astuple(each.key), each.verdict.solution_sha256) for each in self.judged if is_told(each)]
+        ours = [
+            (*astuple(each.key), each.verdict.solution_sha256, each.verdict.problem_sha256, each.verdict.status.value)
+            for each in self.judged
+            if is_told(each)
+        ]
         return sum(each not in told for each in ours)
 
     @property
@@ -152,6 +156,12 @@ class Run:
         """Problems of which all verdicts are on another text."""
         places = {(key.level, key.problem) for key in self.elsewhere}
         return places - {(each.level, each.problem) for each in self.judged}
+
+
+def _verdict_of(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What tells a verdict from the one before it, in an entry of eval_results.json."""
+    said = entry.get("metadata") or {}
+    return (str(said.get(name)) for name in ("solution_sha256", "problem_sha256", "status"))
 
 
 def _several(values: Iterable[str | None]) -> str:
