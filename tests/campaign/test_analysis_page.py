@@ -10,14 +10,15 @@ from html_page import Page
 from made_up_runs import baseline, baselines, judged, run_folder
 
 from kernelyard.campaign.opponents import Opponents
-from kernelyard.campaign.runs import analyze, flagged, read_run, sources_of
+from kernelyard.campaign.runs import analyze, answers_of, flagged, read_run, sources_of
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence, Status, StressRecord
 from kernelyard.report.campaign import analysis_text
+from kernelyard.report.campaign_drawings import drawings
 from kernelyard.report.campaign_html import render
 from kernelyard.report.campaign_plots import save_pictures
 from kernelyard.report.console import table_console
-from kernelyard.report.distribution import curve, histogram
+from kernelyard.report.distribution import Bin, curve, histogram
 from kernelyard.report.verdict import gist
 
 HOSTILE = "</td></script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too' \u202e"
@@ -168,6 +169,15 @@ def test_a_histogram_and_a_curve_hold_every_sample(tmp_path) -> None:
     assert next(each.counts for each in bins if each.low == 0) == {"tie": 1}
     shares = {octave: found.count for octave, found in curve(answers, "eager")}
     assert (shares[-2.0], shares[0.0], shares[6.0]) == (2, 1, 1), "strictly faster than p"
+
+
+def test_an_outermost_bar_says_that_it_holds_what_lies_beyond(tmp_path) -> None:
+    """A thousandth of the speed was `0.0625x to 0.0743x`."""
+    run = read_run(run_folder(tmp_path / "run", [judged(n, speed) for n, speed in enumerate((0.001, 1.1, 9.9), 1)]))
+    _, drawing = drawings(answers_of(run, Opponents(), None))
+    spans = ["0.0743x and less", "1x to 1.19x", "9.51x to 11.3x"]
+    assert [bar.text.partition(", ")[2] for bar in drawing.bars] == spans
+    assert (Bin(5.75, {}).span, Bin(5.5, {}).span) == ("53.8x and more", "45.3x to 53.8x")
 
 
 def test_pictures_are_drawn_and_nothing_timed_is_said(tmp_path) -> None:

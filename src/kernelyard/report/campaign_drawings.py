@@ -117,7 +117,6 @@ def _histogram(opponent: str, bins: Sequence[Bin]) -> Drawing:
     for each in bins:
         below = 0
         for name, count in each.counts.items():
-            span = f"{2.0**each.low:.3g}x to {2.0 ** (each.low + BIN):.3g}x"
             bars.append(
                 Bar(
                     x(each.low) + 1,
@@ -125,7 +124,7 @@ def _histogram(opponent: str, bins: Sequence[Bin]) -> Drawing:
                     round(x(each.low + BIN) - x(each.low) - 2, 1),
                     round(y(below) - y(below + count), 1),
                     LOOKS[name],
-                    f"{count} {name}, {span}",
+                    f"{count} {name}, {each.span}",
                 )
             )
             below += count

@@ -32,6 +32,14 @@ class Bin:
     low: float
     counts: dict[str, int]
 
+    @property
+    def span(self) -> str:
+        """`1.19x to 1.41x`; an outermost bin holds what lies beyond it, too."""
+        if self.low + BIN >= ENDS[1]:
+            return f"{2.0**self.low:.3g}x and more"
+        high = f"{2.0 ** (self.low + BIN):.3g}x"
+        return f"{high} and less" if self.low <= ENDS[0] else f"{2.0**self.low:.3g}x to {high}"
+
 
 def histogram(answers: Sequence[Answers], opponent: str) -> list[Bin]:
     """Every right sample that was timed, of the problems that fast_p counts against `opponent`.
