@@ -103,6 +103,12 @@ def test_every_number_of_a_small_run(tmp_path) -> None:
     }
 
 
+def test_no_p_takes_anothers_name(tmp_path) -> None:
+    """`--p 0.9999999`, at least as fast, was in six digits 1 and overwritten by it."""
+    fast = analysed(tmp_path, [judged(1, 1.0)], p_values=(0.9999999, 1.0)).groups[0].against[0].fast
+    assert {p: share.count for p, share in fast.items()} == {"0.9999999": 1, "1": 0}
+
+
 def test_the_faster_of_eager_and_compile_is_the_harder_opponent(tmp_path) -> None:
     """Compile takes 1/2, 2 and 1/1.01 of eager's time, fails on 4, and nobody measured 6."""
     stored = [baseline(1, 0.5), baseline(2, 2.0), baseline(3, 1 / 1.01), baseline(4, None), baseline(5, 0.5)]

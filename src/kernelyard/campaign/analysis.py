@@ -74,6 +74,12 @@ class Answers:
         return geometric(ratios) if ratios else None
 
 
+def p_text(p: float) -> str:
+    """`1`, `1.5`, `0.9999999`: no two of them alike."""
+    short = f"{p:g}"
+    return short if float(short) == p else str(p)
+
+
 def _part(outcomes: Sequence[Outcome], holds: Holds) -> float:
     return sum(map(holds, outcomes)) / len(outcomes) if outcomes else 0.0
 
@@ -178,7 +184,7 @@ def _against(answers: Sequence[Answers], opponent: str, p_values: Sequence[float
     known = [each for each in answers if opponent in each.opponents]
     timed = [outcome.gains[opponent] for each in known for outcome in each.counted if opponent in outcome.gains]
     right = sum(outcome.right for each in known for outcome in each.counted)
-    fast = {f"{p:g}": share(sum(each.fast(opponent, p) for each in known), len(known)) for p in p_values}
+    fast = {p_text(p): share(sum(each.fast(opponent, p) for each in known), len(known)) for p in p_values}
     decided = any(gain.decision for gain in timed)
     ratios = [each.speedup(opponent) for each in known]
     return Against(

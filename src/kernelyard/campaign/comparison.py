@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from kernelyard.campaign.analysis import Answers
+from kernelyard.campaign.analysis import Answers, p_text
 from kernelyard.campaign.intervals import LEVEL, geometric, holm, normal_p, product, sign_p, student_p
 from kernelyard.campaign.outcomes import EAGER, Gain
 from kernelyard.core.errors import UsageError
@@ -145,7 +145,7 @@ def _shares(p: float, pairs: Sequence[_Pair], even: Sequence[_Pair]) -> Differen
     shown, tested = ([(one.fast(EAGER, p), other.fast(EAGER, p)) for one, other in some] for some in (pairs, even))
     ups, downs = sum(a > b for a, b in tested), sum(a < b for a, b in tested)
     return Difference(
-        what=f"fast_{p:g}",
+        what=f"fast_{p_text(p)}",
         problems=len(pairs),
         a=sum(a for a, _ in shown) / len(pairs),
         b=sum(b for _, b in shown) / len(pairs),
