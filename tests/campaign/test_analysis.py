@@ -218,6 +218,16 @@ def test_a_problem_stands_against_whom_all_of_its_samples_do(tmp_path) -> None:
         assert [against.opponent for against in found.groups[0].against] == [EAGER]
 
 
+def test_what_nobody_answered_stands_where_a_run_of_two_devices_does(tmp_path) -> None:
+    """Where a run goes on with other threads of a CPU: problem 3 was no wrong answer beside compile."""
+    other = ENVIRONMENT.model_copy(update={"device_name": "a CPU (1 threads)"})
+    verdicts = [judged(1, 3.0), judged(2, 3.0, environment=other)]
+    eager, best = (
+        analysed(tmp_path, verdicts, [baseline(n, 0.5) for n in (1, 2, 3)], suite_of(1, 2, 3)).groups[0].against
+    )
+    assert (eager.problems, best.problems, best.fast["0"].count) == (3, 2, 1)
+
+
 def test_another_torch_is_said(tmp_path) -> None:
     stored = [baseline(1, 0.5, environment=ENVIRONMENT.model_copy(update={"torch": "1.0"}))]
     assert any("baselines are of torch 1.0" in note for note in analysed(tmp_path, stored=stored).notes)

@@ -137,6 +137,12 @@ class Run:
         """How its verdicts were timed."""
         return frozenset(each.verdict.time.method for each in self.judged if each.verdict.time)
 
+    @cached_property
+    def conditions(self) -> list[tuple[str, str, bool]]:
+        """What baselines are found by beside a text: dtype, device, mode. A CPU with other threads is another one."""
+        verdicts = (each.verdict for each in self.judged)
+        return sorted({(one.dtype, one.environment.device_name, one.train_mode) for one in verdicts})
+
     @property
     def texts(self) -> dict[tuple[int, int], set[str]]:
         """SHA-256 of the texts that each problem's verdicts are on."""
@@ -225,9 +231,8 @@ def _answers(
 def _opponents_of(entry: Entry, run: Run, opponents: Opponents) -> tuple[str, ...]:
     """Of a problem that nobody answered."""
     if run.judged:
-        facts = run.facts
-        baseline = opponents.find(entry.source.sha256, facts["dtype"], facts["device"], facts["mode"] == TRAINING)
-        return opponents_beside(baseline, run.methods)
+        known = (opponents.find(entry.source.sha256, *each) for each in run.conditions)
+        return opponents_beside(next((one for one in known if one is not None), None), run.methods)
     eager, compiled = opponents.mean_ms(entry.level, entry.name)
     return OPPONENTS if None not in (eager, compiled) else (EAGER,) if eager is not None else ()
 
