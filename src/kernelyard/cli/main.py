@@ -142,10 +142,11 @@ def joined_source(words: list[str]) -> list[str]:
     joined: list[str] = []
     rest = iter(words)
     for word in rest:
-        if word == "local" and joined[-1:] == ["--source"]:
-            word = next(rest, "")
-            if not word or word.startswith("-"):
+        if word == "--source=local" or (word == "local" and joined[-1:] == ["--source"]):
+            path = next(rest, "")
+            if not path or path.startswith("-"):
                 raise UsageError("--source local needs the path of a checkout of KernelBench")
+            word = word.removesuffix("local") + path
         joined.append(word)
     return joined
 
