@@ -96,6 +96,13 @@ def test_a_source_is_found_by_every_name_that_was_judged(tmp_path, name: str) ->
     assert f"<pre>{text}</pre>" in shown and "not at hand" not in shown
 
 
+def test_every_problem_without_a_verdict_is_named(tmp_path) -> None:
+    """Of a night on a broken machine: joined, they were one long text of a stranger's, cut after 190 of 250."""
+    verdicts = [judged(number, status=Status.INFRA_ERROR) for number in range(1, 251)]
+    said = re.search(r"in no share: (.*?)\.</p>", page(tmp_path, verdicts))
+    assert said and said[1].split(", ") == [f"level 1 problem {number}" for number in range(1, 251)]
+
+
 def test_every_number_of_a_verdict_is_there(tmp_path) -> None:
     stored = [baseline(1, 0.5), baseline(2, 0.5)]
     verdicts = [judged(1, 3.0, flags=(Flag(name="degenerate_problem", evidence="zeros pass"),)), judged(2)]
