@@ -297,3 +297,26 @@ def test_complex_answers_are_no_problem_of_ours() -> None:
     """Held against float64, their imaginary parts would count for nothing."""
     with pytest.raises(InvalidProblem, match="complex numbers as output"):
         exam_of(problem(torch.fft.fft, rows(32, 16)))
+
+
+def test_a_reference_that_refuses_shaken_inputs_is_not_asked_so() -> None:
+    """What is 1 and moves up by an ulp is no probability; what is moved element by element is not symmetric."""
+
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.binary_cross_entropy(x.sigmoid(), y, reduction="none")
+
+    def squared(x: Tensor) -> Tensor:
+        if not torch.equal(x, x.mT):
+            raise ValueError("expected a symmetric matrix")
+        return x @ x
+
+    labels = lambda: torch.randint(2, (16, 100)).float()  # noqa: E731
+    _, asked, skipped = questions(problem(loss, lambda: [torch.randn(16, 100), labels()]))
+    assert "where inputs move by an ulp: RuntimeError: all elements" in skipped["scaled_up"] and not asked
+    _, asked, skipped = questions(problem(squared, lambda: [(lambda m: m + m.T)(torch.randn(32, 32))]))
+    assert "by an ulp: ValueError: expected a symmetric" in skipped["scaled_up"] and set(asked) <= {"integers"}
+
+
+def test_an_answer_whose_size_hangs_on_rounding_is_not_asked_for() -> None:
+    _, _, skipped = questions(problem(lambda x: x[x >= x[0, 0] / 3 * 3], rows(100, 100)))
+    assert "rounding alone decides how large the answer is" in skipped.values()

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.problem import each_tensor
 from kernelyard.judge.compare import CHUNK, passes
 from kernelyard.judge.exam import Exam, InvalidProblem
@@ -196,9 +197,11 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
         rulers.append(ruler)
     for _ in range(shakes):
         for where, arguments in exam.pieces(question.arguments):
-            shaken = exam.exact_answer(_shaken(arguments, exam.dtype))
+            shaken = _answer(exam, _shaken(arguments, exam.dtype))
             for ruler, reference, moved in zip(rulers, question.reference, shaken, strict=True):
                 there = ruler[where]
+                if moved.shape != there.shape:
+                    raise Unfair("rounding alone decides how large the answer is")
                 torch.maximum(there, (moved.to(reference.device) - reference[where]).abs_(), out=there)
     for honest, reference, ruler, usual in zip(question.honest, question.reference, rulers, exam.usual, strict=True):
         if not honest.numel():
@@ -214,6 +217,16 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
     for reference, ruler in zip(question.reference, rulers, strict=True):
         ruler.mul_(ROOM).add_(reference)
     return replace(question, ruler=tuple(rulers))
+
+
+def _answer(exam: Exam, arguments: list[Any]) -> list[Tensor]:
+    """The float64 answer to shaken inputs, which a reference may refuse: one above 1 is no probability."""
+    try:
+        return exam.exact_answer(arguments)
+    except torch.OutOfMemoryError:
+        raise
+    except FAULTS as error:
+        raise Unfair(f"the reference fails where inputs move by an ulp: {first_line(error)}") from None
 
 
 def _shaken(value: Any, dtype: torch.dtype) -> Any:
