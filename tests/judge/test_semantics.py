@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge.evaluate import evaluate
+from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.frames import ProtocolError
@@ -142,6 +144,26 @@ def test_a_reference_that_keeps_state_has_no_right_answer(tmp_path: Path) -> Non
     verdict = judged(tmp_path, stateful, {})
     assert verdict.status is Status.INVALID_PROBLEM
     assert "the reference keeps state" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"construct": "self.all = []", "forward": "self.all += [x]\n        return tuple(self.all)"}, "keeps state"),
+        ({"forward": "return x[x / 3 * 3 >= x] if x.dtype == torch.float32 else x[x >= x]"}, "another size in float64"),
+        ({"forward": "return x.sum(1).abs().floor().long().max().item() % 2 * (x,) + (x, x)"}, "for some inputs"),
+    ],
+    ids=["more of them each time", "by rounding", "by the inputs"],
+)
+def test_a_reference_whose_answers_are_not_as_many(tmp_path: Path, changes: dict[str, str], said: str) -> None:
+    (tmp_path / "problem.py").write_text(
+        MODEL.format(name="Model", takes="x", inputs="[torch.randn(8, 64)]", **{"construct": "pass"} | changes)
+    )
+    with pytest.raises(InvalidProblem, match=said):
+        exam = Exam(load_problem(tmp_path / "problem.py"), torch.float32, torch.device("cpu"), Tolerance())
+        exam.first_question()
+        for _ in range(40):
+            exam.question()
 
 
 def test_a_reference_that_changes_its_inputs_says_so(tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ class Exam:
             raise InvalidProblem(f"the reference fails when it is called again: {first_line(error)}") from error
         if not self.problem.in_place and not all(map(same_bits, tensors_of(inputs), question.pristine())):
             raise InvalidProblem("the reference changes its inputs; expected IN_PLACE = True of a problem that may")
-        if self.mark_values(question, [value for _, value in again]).status is not Status.PASSED:
+        names, values = zip(*again, strict=True) if again else ((), ())
+        if names != question.names or self.mark_values(question, values).status is not Status.PASSED:
             raise InvalidProblem("the reference keeps state: called again on the same input, it answers something else")
 
     def arguments(self) -> list[Any]:
@@ -184,6 +185,10 @@ class Exam:
                 reference = self.exact_answer(arguments)
         except FAULTS as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
+        if [answer.shape for answer in honest.answers] != [exact.shape for exact in reference]:
+            raise InvalidProblem("the reference's answer has another size in float64: rounding decides how large it is")
+        if self.usual and len(honest.names) != len(self.usual):
+            raise InvalidProblem("the reference returns more tensors for some inputs than for others")
         for i, (name, value) in enumerate(zip(honest.names, honest.answers, strict=True)):
             if self.problem.may_be_nonfinite(name):
                 reference[i] = _as_far_as_it_goes(reference[i], value.dtype)
