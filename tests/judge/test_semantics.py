@@ -136,6 +136,13 @@ def test_what_draws_random_numbers_has_no_right_answer(tmp_path: Path) -> None:
     assert judged(tmp_path, noisy, {"forward": "return -x"}).status is Status.INVALID_PROBLEM
 
 
+def test_random_numbers_that_are_not_torchs(tmp_path: Path) -> None:
+    noisy = {"forward": "return x * (1 + __import__('random').random())"}
+    verdict = judged(tmp_path, noisy, {"forward": "return 1.5 * x"})
+    assert (verdict.status, verdict.phase) == (Status.INVALID_PROBLEM, None), "two draws were the ruler"
+    assert "random numbers" in verdict.message or "keeps state" in verdict.message  # far apart by chance
+
+
 def test_a_reference_that_keeps_state_has_no_right_answer(tmp_path: Path) -> None:
     stateful = {
         "construct": "self.hidden = torch.zeros(8, 64)",
