@@ -19,7 +19,7 @@ from kernelyard.cli.problems import problems
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
 from kernelyard.judge.admission import Admission
-from kernelyard.judge.counting import Uncountable, count
+from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.floor import datasheet_ceilings
 from kernelyard.report.listing import listing_head, listing_table
 from kernelyard.suites import degenerate as marks
@@ -65,8 +65,43 @@ def test_a_linear_layer_is_counted_to_the_byte_in_any_dtype() -> None:
         assert counted.elements == 16 * 8 + 8 * 32 + 32 + 16 * 32
 
 
+@pytest.mark.parametrize(
+    ("made", "read", "written"),
+    [
+        (
+            {"construct": "self.table = nn.Embedding(1000, 8)", "forward": "return self.table(x[0])"},
+            3 * 8 + 3 * 8 * 4,
+            96,
+        ),
+        ({"forward": "return x[0][:2] + 1", "inputs": "[torch.rand(100, 4)]"}, 2 * 4 * 4, 32),
+        ({"forward": "return x[0].t()", "inputs": "[torch.rand(100, 4)]"}, 0, 0),
+        ({"forward": "y = x[0] + 1\n        return y, y", "inputs": "[torch.rand(100, 4)]"}, 1600, 1600),
+        (
+            {
+                "construct": "self.up = nn.Linear(4, 4, bias=False); self.down = nn.Linear(4, 4, bias=False); "
+                "self.down.weight = self.up.weight",
+                "forward": "return self.down(self.up(x[0]))",
+                "inputs": "[torch.rand(100, 4)]",
+            },
+            1600 + 64,
+            1600,
+        ),
+    ],
+    ids=["rows of a table", "two rows", "a view", "one answer twice", "tied weights"],
+)
+def test_what_no_call_need_read_or_write_is_not_counted(made: dict[str, str], read: int, written: int) -> None:
+    """Else an honest call takes less than the least that is possible, and is refused."""
+    made = {"inputs": "[torch.randint(1000, (3,))]"} | made
+    cost = count(problem(**made), torch.float32).cost
+    assert (cost.read_bytes, cost.write_bytes) == (read, written)
+    looks = problem(**made | {"forward": f"x[0].shape and torch.ones(1).item()\n        {made['forward']}"})
+    with pytest.raises(Uncountable):
+        count(looks, torch.float32)
+    assert cost_of(looks.model_class(), looks.get_inputs()) == cost, "where it is called to be counted"
+
+
 def test_integers_keep_their_size() -> None:
-    picked = problem(forward="return x[0][x[1]]", inputs="[torch.rand(8, 4), torch.randint(8, (3,))]")
+    picked = problem(forward="return (x[0] + 1)[x[1]]", inputs="[torch.rand(8, 4), torch.randint(8, (3,))]")
     assert count(picked, torch.float16).cost.read_bytes == 8 * 4 * 2 + 3 * 8
 
 

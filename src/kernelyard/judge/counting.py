@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from kernelyard.core.errors import FAULTS, first_line
@@ -29,7 +30,8 @@ class Count:
     elements: int
     """Of inputs, answers, parameters and buffers together."""
     cost: Cost
-    """Inputs and weights read once, answers written once; operations are those of matrix products and convolutions."""
+    """What is read of inputs and weights, once, and answers written once; operations are those of matrix products and
+    convolutions."""
 
 
 class Uncountable(Exception):
@@ -51,12 +53,26 @@ def count(problem: Problem, dtype: torch.dtype) -> Count:
                 inputs = [place(value, dtype, META) for value in problem.get_inputs()]
         except FAULTS as error:
             raise Uncountable(_why(error)) from error
+        held = _tensors([inputs, model.state_dict()])
+        elements = sum(tensor.numel() for tensor in held)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
         try:
-            with META, _Operations() as counted, _Recurrent() as recurrent:
-                answers = model(*inputs)
+            with META, _Operations(held) as counted, _Recurrent(counted):
+                answers = _tensors(model(*inputs))
+            cost = counted.cost(answers)
         except FAULTS as error:
-            raise Uncountable(_why(error), _made(model, inputs, (), 0)) from error
-    return _made(model, inputs, answers, counted.total + recurrent.total)
+            raise Uncountable(
+                _why(error), Count(parameters, elements, Cost(_bytes(held), 0, 0, matrix=False))
+            ) from error
+    return Count(parameters, elements + sum(answer.numel() for answer in answers), cost)
+
+
+def cost_of(model: Module, inputs: Sequence[Any]) -> Cost:
+    """The least cost of a call, counted by making it."""
+    counted = _Operations(_tensors([inputs, model.state_dict()]))
+    with torch.no_grad(), counted:
+        answers = _tensors(model(*inputs))
+    return counted.cost(answers)
 
 
 def _constructed(problem: Problem) -> Module:
@@ -79,29 +95,66 @@ def _why(error: BaseException) -> str:
     return "looks at values" if _valueless(error) else first_line(error)
 
 
-def _made(model: Module, inputs: Any, answers: Any, operations: int) -> Count:
-    read = _tensors([inputs, model.state_dict()])
-    written = _tensors(answers)
-    return Count(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        elements=sum(tensor.numel() for tensor in (*read, *written)),
-        cost=Cost(_bytes(read), _bytes(written), operations, matrix=operations > 0),
-    )
+# Elements that are read of the first operand, where that is not all of it: rows of a table, one class of each row.
+_PICKED: dict[str, Callable[..., int]] = {
+    **dict.fromkeys(("embedding", "gather", "index", "index_select", "take"), lambda answer, *_: answer.numel()),
+    **dict.fromkeys(
+        ("_embedding_bag", "_embedding_bag_forward_only"), lambda _, table, rows, *__: rows.numel() * table.shape[1]
+    ),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), lambda _, __, classes, *___: classes.numel()),
+}
 
 
 class _Operations(TorchDispatchMode):
-    """Adds up what torch's own formulas say; FlopCounterMode's tree of modules costs a third more time."""
+    """Adds up what torch's own formulas say, and what is read of tensors that are `held` before.
 
-    def __init__(self) -> None:
+    FlopCounterMode's tree of modules costs a third more time.
+    """
+
+    def __init__(self, held: Sequence[Tensor]) -> None:
         super().__init__()
         self.total = 0
+        self._held = held
+        self._read = dict.fromkeys(map(_place, held), 0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         answer = func(*args, **kwargs)
         if (formula := flop_registry.get(func.overloadpacket)) is not None:
             self.total += formula(*args, **kwargs, out_val=answer)
+        # A view reads nothing; who takes it does.
+        if not func.is_view:
+            operands = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+            picked = _PICKED.get(func.overloadpacket.__name__)
+            for i, operand in enumerate(operands):
+                self.read(operand, picked(answer, *args) if picked and i == 0 else operand.numel())
         return answer
+
+    def read(self, operand: Tensor, elements: int) -> None:
+        """So many elements of it."""
+        if (place := _place(operand)) in self._read:
+            self._read[place] += elements * operand.element_size()
+
+    def cost(self, answers: Sequence[Tensor]) -> Cost:
+        """What is there already is read once, however often it is held, and is not written as an answer."""
+        there = _by_place(self._held)
+        read = sum(min(size, self._read[place]) for place, size in there.items())
+        written = sum(size for place, size in _by_place(answers).items() if place not in there)
+        return Cost(read, written, self.total, matrix=self.total > 0)
+
+
+def _place(tensor: Tensor) -> int:
+    """Where its elements lie, which a view of it shares."""
+    return tensor.untyped_storage()._cdata
+
+
+def _by_place(tensors: Sequence[Tensor]) -> dict[int, int]:
+    """Bytes at each place that `tensors` lie in."""
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        size = sizes.get(_place(tensor), 0) + tensor.numel() * tensor.element_size()
+        sizes[_place(tensor)] = min(size, tensor.untyped_storage().nbytes())
+    return sizes
 
 
 class _Recurrent(TorchFunctionMode):
@@ -110,9 +163,9 @@ class _Recurrent(TorchFunctionMode):
     On the meta device torch takes them apart step by step: 512 steps of six layers take 9 to 19 s.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counted: _Operations) -> None:
         super().__init__()
-        self.total = 0
+        self._counted = counted
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -136,7 +189,9 @@ class _Recurrent(TorchFunctionMode):
     ) -> tuple[Tensor, ...]:
         states = (state,) if isinstance(state, Tensor) else state
         steps = x.shape[0] * x.shape[1]
-        self.total += 2 * steps * sum(weight.numel() for weight in weights if weight.dim() == 2)
+        for operand in (x, *states, *weights):
+            self._counted.read(operand, operand.numel())
+        self._counted.total += 2 * steps * sum(weight.numel() for weight in weights if weight.dim() == 2)
         width = states[0].shape[-1] * (2 if bidirectional else 1)
         return (x.new_empty(*x.shape[:2], width), *map(torch.empty_like, states))
 

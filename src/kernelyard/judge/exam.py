@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.operator import Cost, Tolerance
@@ -17,7 +16,7 @@ from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.compare import CHUNK, compare, finite, passes, same_bits
 from kernelyard.judge.contract import misplaced
-from kernelyard.judge.counting import Uncountable, count
+from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
 from kernelyard.judge.question import Honest, Question, tensors_of
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
@@ -341,7 +340,7 @@ class Exam:
         return None
 
     def cost(self, question: Question) -> Cost:
-        """Inputs and weights read once, outputs written once; operations as torch counts them (matrix products).
+        """What is read of inputs and weights, once, and outputs written once; operations as torch counts them.
 
         Counted without running it where that goes: in cuDNN's recurrent layers torch counts none.
         """
@@ -349,16 +348,7 @@ class Exam:
             return count(self.problem, self.dtype).cost
         except Uncountable:
             pass
-        held = [*question.pristine(), *tensors_of([self.model.state_dict()])]
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            self.model(*_copied(question.arguments, self.dtype, self.device))
-        operations = counter.get_total_flops()
-        return Cost(
-            read_bytes=sum(tensor.numel() * tensor.element_size() for tensor in held),
-            write_bytes=sum(tensor.numel() * tensor.element_size() for tensor in question.honest),
-            operations=operations,
-            matrix=operations > 0,
-        )
+        return cost_of(self.model, _copied(question.arguments, self.dtype, self.device))
 
 
 @contextmanager
