@@ -214,3 +214,36 @@ def test_keys_cross_as_they_are_or_not_at_all() -> None:
     assert [name for name, _ in named_leaves({"b": 1, "a": [2, 3]})] == ["output[a][0]", "output[a][1]", "output[b]"]
     with pytest.raises(ProtocolError, match="key that is no string"):
         flatten({1: torch.ones(2)}, [])
+
+
+FLOAT32_BY_NAME = {
+    "inputs": "[torch.randn(128, 1024)]",
+    "construct": "self.weight = nn.Parameter(torch.randn(1024, 64))",
+    "forward": "return (x.float() @ self.weight.to(torch.float32)).to(x.dtype)",
+}
+
+
+def test_a_reference_that_asks_for_float32_is_held_in_float64(tmp_path: Path) -> None:
+    """Else its own rounding is the truth, which nobody has who adds up in another order."""
+    sums = {"forward": "return sum(a @ b for a, b in zip(x.split(32, 1), self.weight.split(32, 0)))"}
+    verdict = judged(tmp_path, FLOAT32_BY_NAME, sums)
+    assert right(verdict), verdict.message
+    assert verdict.errors[0].honest_max_abs > 0
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x @ torch.ones(64, 4, dtype=torch.float32)",
+        "return (x.float().view(torch.int32) & -65536).view(torch.float32)",
+        "return torch.zeros(64, dtype=torch.int32).view(torch.float32) + x",
+    ],
+    ids=["made within", "bits", "made of bits"],
+)
+def test_float32_by_name_is_no_reason_to_refuse_a_problem(tmp_path: Path, forward: str) -> None:
+    text = MODEL.format(name="Model", takes="x", inputs="[torch.randn(8, 64)]", construct="pass", forward=forward)
+    (tmp_path / "problem.py").write_text(text)
+    exam = Exam(load_problem(tmp_path / "problem.py"), torch.float32, torch.device("cpu"), Tolerance())
+    question = exam.first_question()
+    assert exam.mark_values(question, question.honest).status is Status.PASSED
+    assert exam.question().reference[0].dtype is torch.float64

@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
 from kernelyard.judge.question import Honest, Question, tensors_of
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
+from kernelyard.judge.widening import in_float64
 from kernelyard.sandbox.returned import Fetched
 from kernelyard.sandbox.wire import POISON, WIRE_DTYPES, named_leaves
 
@@ -80,6 +80,8 @@ class Exam:
         self.parted: tuple[int, int] | None = None
         """Rows of a large question, and how many of them the float64 answer is computed of at a time: where the first
         question's rows had nothing to do with each other."""
+        self.widened = True
+        """Whether what the reference calls float32 is float64 in the float64 answer."""
         self.noise: tuple[float, ...] = ()
         """By output: half an ulp of one, or of the first answer's largest element where that is smaller."""
         self.usual: tuple[float, ...] = ()
@@ -108,6 +110,7 @@ class Exam:
             if not self.constants:
                 raise
             self.restore_constants("the reference does not bear other constants")
+            self.widened = True
             question = self.question()
         self.answer = tuple(torch.empty_like(answer, device="meta") for answer in question.honest)
         self.noise = tuple(_noise(answer) for answer in question.honest)
@@ -188,8 +191,12 @@ class Exam:
                 self.parted = None
                 reference = self.exact_answer(arguments)
         except FAULTS as error:
+            if self._by_its_name():
+                return self.question(arguments, honest)
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
         if [answer.shape for answer in honest.answers] != [exact.shape for exact in reference]:
+            if self._by_its_name():
+                return self.question(arguments, honest)
             raise InvalidProblem("the reference's answer has another size in float64: rounding decides how large it is")
         if self.usual and len(honest.names) != len(self.usual):
             raise InvalidProblem("the reference returns more tensors for some inputs than for others")
@@ -199,6 +206,13 @@ class Exam:
             elif not finite(reference[i]):
                 raise InvalidProblem("the reference's answer is not finite")
         return Question(arguments, honest.names, tuple(reference), honest.answers)
+
+    def _by_its_name(self) -> bool:
+        """Whether float32 is from now on what it says, and was not: a first question may look at its bits."""
+        if self.usual or not self.widened:
+            return False
+        self.widened = False
+        return True
 
     def is_usual(self, honest: Sequence[Tensor], reference: Sequence[Tensor]) -> bool:
         """Whether the honest answer is about as far from this one as the first was, in a sample of its elements."""
@@ -220,13 +234,13 @@ class Exam:
 
     def exact_parts(self, parts: Sequence[list[Any]]) -> list[Tensor]:
         """The float64 answers to parts of a large question, one below the other."""
-        with torch.no_grad(), _float64_by_default():
+        with torch.no_grad(), in_float64(by_name=self.widened):
             pieces = [self._exact(inputs, self.device) for inputs in parts]
         return [torch.cat(rows) for rows in zip(*pieces, strict=True)]
 
     def exact_answer(self, arguments: list[Any]) -> list[Tensor]:
         """The float64 answer; on the CPU where the device's memory does not hold it."""
-        with torch.no_grad(), _float64_by_default():
+        with torch.no_grad(), in_float64(by_name=self.widened):
             try:
                 if self.parted and has_rows(arguments, self.parted[0]):
                     return self._in_parts(arguments, self.parted[0])
@@ -257,7 +271,7 @@ class Exam:
     def _parts_agree(self, question: Question) -> bool:
         """Whether the float64 answers to parts of this question are the parts of its answer."""
         scales = [largest(reference) for reference in question.reference]
-        with torch.no_grad(), _float64_by_default():
+        with torch.no_grad(), in_float64(by_name=self.widened):
             for where, inputs in self.pieces(question.arguments):
                 try:
                     pieces = self._exact(inputs, self.device)
@@ -349,17 +363,6 @@ class Exam:
         except Uncountable:
             pass
         return cost_of(self.model, _copied(question.arguments, self.dtype, self.device))
-
-
-@contextmanager
-def _float64_by_default() -> Iterator[None]:
-    """What a reference makes within its forward pass is of the default dtype: the zeros that an LSTM starts from."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _leaves(returned: Any) -> list[tuple[str, Any]]:
