@@ -1,6 +1,7 @@
 """Stressed questions: hard for a lazy answer, never for an honest one."""
 
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -274,6 +275,28 @@ class KeepsALambda(nn.Module):
 def test_a_model_whose_lambda_encloses_its_layers_is_converted_with_them() -> None:
     exam, first = exam_of(replace(problem(torch.relu, rows(32, 16)), model_class=KeepsALambda))
     assert exam.constants, "the norm's weights are redrawn, and the copy has them"
+    assert first.reference[0].dtype is torch.float64
+    assert torch.allclose(first.reference[0].float(), first.honest[0], atol=1e-5)
+
+
+class CannotBeCopied(nn.Module):
+    """Of weights what is no leaf, and a lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 8)
+        self.norm = nn.LayerNorm(8)
+        self.twice = 2 * self.linear.weight
+        self.lock = threading.Lock()
+
+    def forward(self, x: Tensor) -> Tensor:
+        with self.lock:
+            return self.norm(x @ self.twice.T)  # type: ignore[no-any-return]
+
+
+def test_a_model_that_cannot_be_copied_is_made_anew() -> None:
+    exam, first = exam_of(replace(problem(torch.relu, rows(32, 16)), model_class=CannotBeCopied))
+    assert set(exam.constants) == {"norm.weight", "norm.bias"}, "redrawn, and the other model has them"
     assert first.reference[0].dtype is torch.float64
     assert torch.allclose(first.reference[0].float(), first.honest[0], atol=1e-5)
 

@@ -8,6 +8,7 @@ constructor draws at random stays as the seed has it.
 import copy
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import FunctionType
 
 import torch
@@ -24,13 +25,16 @@ def converted(model: Module, dtype: torch.dtype, rebuild: Callable[[], Module]) 
     """A copy in another dtype, tensors that are plain attributes included: the first state of an LSTM often is one.
 
     `rebuild` constructs the model anew, for one that a copy would not be free of: minGPT's block keeps a lambda over
-    its own layers, which a deep copy shares.
+    its own layers, which a deep copy shares; and for one that cannot be copied: what `weight_norm` computes of weights
+    is no leaf, and a lock is only itself.
     """
-    if _shares_itself(model):
+    copied = None
+    if not _shares_itself(model):
+        with suppress(RuntimeError, TypeError):
+            copied = copy.deepcopy(model).to(dtype)
+    if copied is None:
         copied = rebuild().to(dtype)
         copied.load_state_dict(model.state_dict())
-    else:
-        copied = copy.deepcopy(model).to(dtype)
     for module in copied.modules():
         for name, value in list(vars(module).items()):
             if isinstance(value, Tensor):
