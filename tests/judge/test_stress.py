@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -239,6 +240,11 @@ def test_the_weights_seed_says_nothing_about_the_inputs(monkeypatch: pytest.Monk
     assert len(set(drawn)) == 3 and drawn.count(exam.weight_seed) == 3
 
 
+class Heads(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
 class Stateful(nn.Module):
     """A first state that is no buffer, and another that is made within the call."""
 
@@ -246,9 +252,11 @@ class Stateful(nn.Module):
         super().__init__()
         self.cell = nn.RNN(16, 8)
         self.state = torch.full((1, 8), 0.5)
+        self.more = {"heads": Heads(torch.randn(8, 4), torch.randn(8, 4))}
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.cell(x, self.state + torch.zeros(1, 8))[0]
+        answer = self.cell(x, self.state + torch.zeros(1, 8))[0]
+        return torch.cat([answer @ head for head in self.more["heads"]], 1)
 
 
 def test_states_that_are_no_weights_are_in_float64_too() -> None:

@@ -99,5 +99,6 @@ def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, dict):
         return {key: each_tensor(item, change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(each_tensor(item, change) for item in value)
+        items = [each_tensor(item, change) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple's are arguments
     return change(value) if isinstance(value, Tensor) else value

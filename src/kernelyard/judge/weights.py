@@ -15,14 +15,18 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from kernelyard.core.problem import kept_in
+from kernelyard.core.problem import each_tensor, kept_in
+from kernelyard.judge.question import tensors_of
 
 SPREAD = 0.25
 """Around a constant c, in units of |c| (of 1 for zeros): a variance stays positive, a sign stays what it is."""
+# What every module has: its parameters and the like, which torch converts.
+_OF_TORCH = vars(Module()).keys()
 
 
 def converted(model: Module, dtype: torch.dtype, rebuild: Callable[[], Module]) -> Module:
-    """A copy in another dtype, tensors that are plain attributes included: the first state of an LSTM often is one.
+    """A copy in another dtype, tensors that are plain attributes included, or lie in lists that are: the first state
+    of an LSTM often is one.
 
     `rebuild` constructs the model anew, for one that a copy would not be free of: minGPT's block keeps a lambda over
     its own layers, which a deep copy shares; and for one that cannot be copied: what `weight_norm` computes of weights
@@ -39,6 +43,8 @@ def converted(model: Module, dtype: torch.dtype, rebuild: Callable[[], Module]) 
         for name, value in list(vars(module).items()):
             if isinstance(value, Tensor):
                 setattr(module, name, value.to(kept_in(value, dtype)))
+            elif name not in _OF_TORCH and type(value) in (list, tuple, dict) and tensors_of(value):
+                setattr(module, name, each_tensor(value, lambda x: x.to(kept_in(x, dtype))))
     return copied
 
 
