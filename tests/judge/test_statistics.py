@@ -29,7 +29,7 @@ def test_an_interval_misses_in_five_of_a_hundred(degrees: int) -> None:
 
 
 def test_a_trimmed_mean_by_hand() -> None:
-    """Yuen's: of logarithms 0, 1, 2, 3, 4, 5, 6, 7, 8, 90 the ends are left out, and stand as 1 and 8 in the squares."""
+    """Yuen's: of logarithms 0 to 8 and 90 the ends are left out, and stand as 1 and 8 in the squares."""
     logs = [90.0, 3, 1, 8, 0, 4, 7, 2, 5, 6]
     found = paired_ratio([math.exp(value) for value in logs], [1.0] * 10, trimmed=0.1)
     squares = sum((value - 4.5) ** 2 for value in (1, 1, 2, 3, 4, 5, 6, 7, 8, 8))

@@ -18,6 +18,7 @@ from kernelyard.judge.contract import misplaced
 from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
 from kernelyard.judge.question import Honest, Question, tensors_of
+from kernelyard.judge.shaking import by_several_errors
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.judge.widening import in_float64
 from kernelyard.sandbox.returned import Fetched
@@ -321,6 +322,13 @@ class Exam:
 
     def mark_values(self, question: Question, tensors: Sequence[Tensor]) -> Mark:
         """Hold tensors that keep the contract against what is expected of them."""
+        mark = self._by_its_ruler(question, tensors)
+        if mark.status is Status.INCORRECT_VALUE:
+            several = by_several_errors(question, self.dtype, self.exact_answer)
+            return self._by_its_ruler(several, tensors) if several else mark
+        return mark
+
+    def _by_its_ruler(self, question: Question, tensors: Sequence[Tensor]) -> Mark:
         errors: list[ErrorFigures] = []
         held = zip(question.names, tensors, question.reference, question.honest, question.yardsticks, strict=True)
         for name, got, reference, honest, yardstick in held:

@@ -28,8 +28,9 @@ class Question:
     """float64; int64 where the answer is integers or truth values."""
     honest: tuple[Tensor, ...]
     """The reference's answer in the dtype of the problem, by torch's defaults."""
-    ruler: tuple[Tensor, ...] | None = None
-    """float64, as far from `reference` as an answer may well be; None where the honest answer is the ruler."""
+    ruler: tuple[Tensor | None, ...] | None = None
+    """float64, as far from `reference` as an answer may well be; None where the honest answer is the ruler, or is that
+    of an output."""
     exact: bool = False
     """The answer has to be equal, element by element."""
 

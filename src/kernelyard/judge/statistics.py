@@ -52,7 +52,7 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], *, 
 
 
 def _student(degrees: int) -> float:
-    """Student's t, two-sided 95 %; beyond the table by two terms of its expansion in 1 / degrees, 0.01 % off at most."""
+    """Student's t, two-sided 95 %; beyond the table by two terms in 1 / degrees, 0.01 % off at most."""
     return _T95[degrees - 1] if degrees <= len(_T95) else 1.95996 + (2.3723 + 2.823 / degrees) / degrees
 
 

@@ -27,6 +27,7 @@ from kernelyard.judge.compare import CHUNK, passes
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.parts import largest
 from kernelyard.judge.question import Question
+from kernelyard.judge.shaking import shaken
 from kernelyard.sandbox.wire import named_leaves
 
 SCALE_UP, SCALE_DOWN = 64.0, 2.0**-10
@@ -197,8 +198,8 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
         rulers.append(ruler)
     for _ in range(shakes):
         for where, arguments in exam.pieces(question.arguments):
-            shaken = _answer(exam, _shaken(arguments, exam.dtype))
-            for ruler, reference, moved in zip(rulers, question.reference, shaken, strict=True):
+            answers = _answer(exam, shaken(arguments, exam.dtype))
+            for ruler, reference, moved in zip(rulers, question.reference, answers, strict=True):
                 there = ruler[where]
                 if moved.shape != there.shape:
                     raise Unfair("rounding alone decides how large the answer is")
@@ -227,18 +228,6 @@ def _answer(exam: Exam, arguments: list[Any]) -> list[Tensor]:
         raise
     except FAULTS as error:
         raise Unfair(f"the reference fails where inputs move by an ulp: {first_line(error)}") from None
-
-
-def _shaken(value: Any, dtype: torch.dtype) -> Any:
-    """Every floating-point input moved by up to one ulp of `dtype`, in float64."""
-
-    def shaken(x: Tensor) -> Tensor:
-        if not x.is_floating_point():
-            return x
-        noise = 2 * torch.rand(x.shape, dtype=torch.float64, device=x.device) - 1
-        return x.double() * (1 + torch.finfo(dtype).eps * noise)
-
-    return each_tensor(value, shaken)
 
 
 def _changed(arguments: list[Any], stress: Stress) -> list[Any]:

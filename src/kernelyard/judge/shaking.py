@@ -1,0 +1,67 @@
+"""Inputs moved by as little as rounding moves them, and the ruler that this makes of answers that are few numbers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelyard.core.errors import FAULTS
+from kernelyard.core.problem import each_tensor
+from kernelyard.judge.question import Question
+
+FEW = 16
+"""Elements of an answer whose honest errors may all be small by chance."""
+# With the honest one, five errors: that all are lucky where ours is not has odds of one in a hundred thousand.
+SHAKES = 4
+
+
+def shaken(value: Any, dtype: torch.dtype) -> Any:
+    """Every floating-point input moved by up to one ulp of `dtype`, in float64."""
+
+    def moved(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        noise = 2 * torch.rand(x.shape, dtype=torch.float64, device=x.device) - 1
+        return x.double() * (1 + torch.finfo(dtype).eps * noise)
+
+    return each_tensor(value, moved)
+
+
+def by_several_errors(
+    question: Question, dtype: torch.dtype, exact_answer: Callable[[list[Any]], list[Tensor]]
+) -> Question | None:
+    """The question with another ruler for answers of `FEW` elements or less; None where it has none, or none is had.
+
+    A sum that cancels is one number, whose honest error is next to nothing in one call of a hundred: who adds up in
+    another order is then more than eight times as far off, and of a mean of normal numbers 1 to 1.5 % of calls were
+    refused. The ruler is the largest of that error and of those that fp32 makes by rounding what comes in.
+    """
+    if question.ruler or question.exact:
+        return None
+    held = list(zip(question.honest, question.reference, strict=True))
+    errors = [(own.to(exact.device).double() - exact).abs_() if _is_few(own) else None for own, exact in held]
+    if not any(error is not None for error in errors):
+        return None
+    finest = min(dtype, torch.float32, key=lambda each: torch.finfo(each).eps)
+    for _ in range(SHAKES):
+        try:
+            answers = exact_answer(shaken(question.arguments, finest))
+        except torch.OutOfMemoryError:
+            raise
+        except FAULTS:
+            return None
+        for error, answer, exact in zip(errors, answers, question.reference, strict=True):
+            if answer.shape != exact.shape:
+                return None
+            if error is not None:
+                torch.maximum(error, (answer.to(exact.device) - exact).abs_(), out=error)
+    return replace(
+        question,
+        ruler=tuple(None if error is None else exact + error for error, (_, exact) in zip(errors, held, strict=True)),
+    )
+
+
+def _is_few(answer: Tensor) -> bool:
+    return answer.is_floating_point() and 0 < answer.numel() <= FEW
