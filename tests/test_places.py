@@ -51,3 +51,13 @@ def test_a_file_where_states_are_kept_sets_no_device_aside(tmp_path: Path) -> No
     file.touch()
     with pytest.raises(UsageError, match="no folder can be there"):
         Ward(file / "quarantine").refusal(torch.device("cpu"))
+
+
+def test_a_file_that_was_there_stays_as_private_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole(path, "x")
+    assert path.stat().st_mode & 0o777 == 0o644
+    for mode in (0o600, 0o664):
+        path.chmod(mode)
+        write_whole(path, "y")
+        assert path.stat().st_mode & 0o777 == mode

@@ -1,6 +1,7 @@
 """Files that a reader finds whole or not at all, whenever their writer is killed."""
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -36,8 +37,9 @@ def _replace(path: Path, content: str | bytes) -> None:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes a file for its owner alone; these are shared like any other file beside them.
-        Path(name).chmod(0o644)
+        # mkstemp makes a file for its owner alone. A new one is shared like any other file beside it, an old one stays
+        # as private as it was.
+        Path(name).chmod(stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
