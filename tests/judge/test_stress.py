@@ -362,11 +362,13 @@ def test_one_number_that_cancels_is_not_refused_by_luck(shape: tuple[int, int]) 
     """A mean of normal numbers, added up in another order: 1 to 1.5 % of calls were more than eight times as far off as
     the honest one, which was lucky."""
     exam, _ = exam_of(problem(lambda x: x.mean(), lambda: [torch.randn(*shape)]))
+    halves = 0
     for _ in range(300):
         question = exam.question(exam.arguments())
         (x,) = question.arguments
         assert exam.mark_values(question, [x.sum(0).sum() / x.numel()]).status is Status.PASSED
-        assert exam.mark_values(question, [x.bfloat16().float().mean()]).status is Status.INCORRECT_VALUE
+        halves += exam.mark_values(question, [x.bfloat16().float().mean()]).status is Status.PASSED
+    assert halves <= 30, "half precision, whose one number may be right by luck"
 
 
 def test_a_reference_that_refuses_moved_inputs_keeps_its_own_error_for_ruler() -> None:
