@@ -363,12 +363,12 @@ def test_one_number_that_cancels_is_not_refused_by_luck(shape: tuple[int, int]) 
     the honest one, which was lucky."""
     exam, _ = exam_of(problem(lambda x: x.mean(), lambda: [torch.randn(*shape)]))
     halves = 0
-    for _ in range(300):
+    for _ in range(150):
         question = exam.question(exam.arguments())
         (x,) = question.arguments
         assert exam.mark_values(question, [x.sum(0).sum() / x.numel()]).status is Status.PASSED
         halves += exam.mark_values(question, [x.bfloat16().float().mean()]).status is Status.PASSED
-    assert halves <= 30, "half precision, whose one number may be right by luck"
+    assert halves <= 15, "half precision, whose one number may be right by luck"
 
 
 def test_a_reference_that_refuses_moved_inputs_keeps_its_own_error_for_ruler() -> None:
