@@ -1,13 +1,13 @@
 """Inputs moved by as little as rounding moves them, and the ruler that this makes of answers that are few numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernelyard.core.errors import FAULTS
+from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.problem import each_tensor
 from kernelyard.judge.question import Question
 
@@ -18,7 +18,32 @@ FEW = 16
 SHAKES = 8
 
 
-def shaken(value: Any, dtype: torch.dtype) -> Any:
+class Unsteady(Exception):
+    """Inputs moved by an ulp have no answer of the same size; says why."""
+
+
+def shaken_answer(
+    arguments: list[Any],
+    like: Sequence[Tensor],
+    dtype: torch.dtype,
+    exact_answer: Callable[[list[Any]], list[Tensor]],
+) -> list[Tensor]:
+    """The float64 answer, of the sizes of `like`, to inputs moved by up to an ulp of `dtype`.
+
+    Raises Unsteady: a reference may refuse them, as one above 1 is no probability.
+    """
+    try:
+        answers = exact_answer(_shaken(arguments, dtype))
+    except torch.OutOfMemoryError:
+        raise
+    except FAULTS as error:
+        raise Unsteady(f"the reference fails where inputs move by an ulp: {first_line(error)}") from None
+    if [answer.shape for answer in answers] != [one.shape for one in like]:
+        raise Unsteady("rounding alone decides how large the answer is")
+    return answers
+
+
+def _shaken(value: Any, dtype: torch.dtype) -> Any:
     """Every floating-point input moved by up to one ulp of `dtype`, in float64."""
 
     def moved(x: Tensor) -> Tensor:
@@ -48,14 +73,10 @@ def by_several_errors(
     finest = min(dtype, torch.float32, key=lambda each: torch.finfo(each).eps)
     for _ in range(SHAKES):
         try:
-            answers = exact_answer(shaken(question.arguments, finest))
-        except torch.OutOfMemoryError:
-            raise
-        except FAULTS:
+            answers = shaken_answer(question.arguments, question.reference, finest, exact_answer)
+        except Unsteady:
             return None
         for error, answer, exact in zip(errors, answers, question.reference, strict=True):
-            if answer.shape != exact.shape:
-                return None
             if error is not None:
                 torch.maximum(error, (answer.to(exact.device) - exact).abs_(), out=error)
     return replace(

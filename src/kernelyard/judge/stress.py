@@ -21,13 +21,12 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.problem import each_tensor
 from kernelyard.judge.compare import CHUNK, passes
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.parts import largest
 from kernelyard.judge.question import Question
-from kernelyard.judge.shaking import shaken
+from kernelyard.judge.shaking import Unsteady, shaken_answer
 from kernelyard.sandbox.wire import named_leaves
 
 SCALE_UP, SCALE_DOWN = 64.0, 2.0**-10
@@ -198,12 +197,13 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
         rulers.append(ruler)
     for _ in range(shakes):
         for where, arguments in exam.pieces(question.arguments):
-            answers = _answer(exam, shaken(arguments, exam.dtype))
-            for ruler, reference, moved in zip(rulers, question.reference, answers, strict=True):
-                there = ruler[where]
-                if moved.shape != there.shape:
-                    raise Unfair("rounding alone decides how large the answer is")
-                torch.maximum(there, (moved.to(reference.device) - reference[where]).abs_(), out=there)
+            there = [ruler[where] for ruler in rulers]
+            try:
+                answers = shaken_answer(arguments, there, exam.dtype, exam.exact_answer)
+            except Unsteady as reason:
+                raise Unfair(str(reason)) from None
+            for own, reference, moved in zip(there, question.reference, answers, strict=True):
+                torch.maximum(own, (moved.to(reference.device) - reference[where]).abs_(), out=own)
     for honest, reference, ruler, usual in zip(question.honest, question.reference, rulers, exam.usual, strict=True):
         if not honest.numel():
             continue
@@ -218,16 +218,6 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
     for reference, ruler in zip(question.reference, rulers, strict=True):
         ruler.mul_(ROOM).add_(reference)
     return replace(question, ruler=tuple(rulers))
-
-
-def _answer(exam: Exam, arguments: list[Any]) -> list[Tensor]:
-    """The float64 answer to shaken inputs, which a reference may refuse: one above 1 is no probability."""
-    try:
-        return exam.exact_answer(arguments)
-    except torch.OutOfMemoryError:
-        raise
-    except FAULTS as error:
-        raise Unfair(f"the reference fails where inputs move by an ulp: {first_line(error)}") from None
 
 
 def _changed(arguments: list[Any], stress: Stress) -> list[Any]:
