@@ -34,6 +34,13 @@ def test_the_figures() -> None:
     assert (figures.mismatched, figures.elements) == (0, 4)
 
 
+def test_what_is_exact_or_empty_is_off_by_nothing() -> None:
+    figures = _held([1.0, 2.0], [EPS, 0.0], [0.0, 0.0]).figures
+    assert figures is not None and (figures.max_abs, figures.rms, figures.max_rel, figures.over_honest) == (0, 0, 0, 0)
+    figures = _held([], [], []).figures
+    assert figures is not None and (figures.max_abs, figures.honest_max_rel, figures.elements) == (0, 0, 0)
+
+
 def test_how_far_is_told_by_the_mean_of_squares_too() -> None:
     u = 2.0**-10
     figures = _held([1.0] * 4, [3 * u, u, u, u], [3 * u, -3 * u, 3 * u, 3 * u]).figures
@@ -75,6 +82,8 @@ def test_elements_that_are_each_within_may_all_of_them_be_too_far(errors: list[i
     held = _held([1.0] * 64, [16 * u] + [u] * 63, [u * error for error in errors])
     assert held.passed == (not mismatched)
     assert held.figures is not None and held.figures.mismatched == mismatched
+    share = {0: "", 32: "32 of 64 elements differ (50 %)", 64: "64 of 64 elements differ (100 %)"}
+    assert share[mismatched] in held.message
 
 
 def test_the_figures_of_integers() -> None:
