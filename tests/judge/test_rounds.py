@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kernelyard.core import cores
 from kernelyard.core.operator import Tolerance
-from kernelyard.core.verdict import Decision, Phase, Status
+from kernelyard.core.verdict import Decision, Phase, Status, StressRecord
 from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge import turns
 from kernelyard.judge.clock import Clock
@@ -131,6 +131,40 @@ def test_one_call_in_four_left_out_of_every_round_is_always_found() -> None:
         with pytest.raises(End) as raised:
             timed(skips)
         assert raised.value.status is Status.INCORRECT_VALUE
+
+
+def of_stresses(call: Callable[..., Tensor], names: Sequence[str], plan: Plan = PLAN) -> tuple[Here, Here, Findings]:
+    """`timed`, of who has passed these stresses."""
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    first, found = exam.first_question(), Findings()
+    found.stresses += [StressRecord(name=name, outcome="passed") for name in names]
+    candidate, baseline = Here(call), Here(CASES["softmax"][0])
+    time_rounds(exam, candidate, baseline, plan, found, first.bytes, lambda _: None)  # type: ignore[arg-type]
+    return candidate, baseline, found
+
+
+@pytest.mark.parametrize("many", range(20))
+def test_a_stress_that_was_passed_is_asked_again_among_timed_calls(many: int) -> None:
+    """A softmax without its maximum is right on all of the problem's own inputs, timed ones included."""
+    with pytest.raises(End, match="under the stress 'scaled_up'") as raised:
+        of_stresses(lambda x: x.exp() / x.exp().sum(-1, keepdim=True), ["scaled_up"])
+    assert raised.value.status is Status.INCORRECT_VALUE
+
+
+def test_both_sides_have_the_stressed_calls_in_a_round_that_does_not_count() -> None:
+    candidate, baseline, found = of_stresses(CASES["softmax"][0], ["scaled_up", "shifted", "integers"])
+    counts = []
+    for side in (candidate, baseline):
+        asked = [arguments[0] for sets in side.asked for arguments in sets]
+        counts.append(sum(bool(x.abs().max() > 64) for x in asked))
+    assert counts == [1, 1]
+    assert [record.outcome for record in found.stresses] == ["passed"] * 3
+    assert found.measured is not None and found.measured.rounds >= PLAN.rounds - 1
+
+
+def test_a_large_problem_has_no_stressed_calls_among_the_timed() -> None:
+    few = replace(PLAN, round_bytes=1)
+    of_stresses(lambda x: x.exp() / x.exp().sum(-1, keepdim=True), ["scaled_up"], few)
 
 
 class Following(Here):

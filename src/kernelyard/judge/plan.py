@@ -16,6 +16,8 @@ class Plan:
     """Stressed questions of a problem whose inputs and answers take more than `round_bytes`; a smaller one gets all."""
     stress_seconds: float = 10.0
     """How long the judge makes stressed questions; those that are left then are skipped by name."""
+    again_seconds: float = 0.25
+    """How long it makes those of them that are asked again among the timed calls; one at least."""
     rounds: int = 9
     """Paired rounds of baseline and solution at least; the first is a warm-up. Eight ratios give an interval worth its
     name."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelyard.core.cores import any_core
 from kernelyard.core.verdict import Decision, Flag, Status, Timing
-from kernelyard.judge.checking import call_late, untouched
+from kernelyard.judge.checking import call_late, look_at_stressed, stressed_again, untouched
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import claimed, confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.exam import PART_BYTES, Exam
@@ -89,9 +89,21 @@ def _rounds(
     """Two turns of either side in random order, some calls each on fresh inputs; an answer of each request is checked.
 
     Of one round all are: who leaves one call in eight out of every round would else be found in two of three runs.
+    One more round, drawn in secret and not counted, has stressed questions among its calls, all of them looked at.
     Requests without flushes are asked for while a gain is claimed that the judge's own clock has to confirm.
     """
-    look = partial(_look, exam, candidate, found)
+    calls = plan.calls_in_turn(question_bytes)
+    # Made before the first: a worker would notice a pause for them.
+    again = stressed_again(exam, plan, found, question_bytes, 2 * calls)
+    in_place = dict(zip(random.sample(range(2 * calls), len(again)), again.values(), strict=True))
+    stressed = {id(question.arguments): (name, question) for name, question in again.items()}
+
+    def look(kept: Kept, arguments: list[Any]) -> None:
+        if asked := stressed.get(id(arguments)):
+            look_at_stressed(exam, candidate, kept, *asked, found)
+        else:
+            _look(exam, candidate, found, kept, arguments)
+
     # A look disturbs the request that follows, so both sides are looked at alike: on a CPU the next call, a softmax on
     # two cores by 0.12 to 1.4 ms, on a GPU the request without flushes. With the solution alone looked at, those of its
     # 1.19 ms were 0.01 ms a call longer on an H200 than the same code's on the other side. What follows that request
@@ -102,7 +114,6 @@ def _rounds(
     # What is larger lies in as many places as there are, and to free it takes time from the calls that follow.
     small = on_device and question_bytes <= plan.round_bytes
     clock = Clock(candidate.device)
-    calls = plan.calls_in_turn(question_bytes)
     bare_calls = most_bare_calls = 0
     needed = plan.rounds - 1
 
@@ -115,10 +126,12 @@ def _rounds(
                 lay_anew(baseline, exam, max(calls, bare_calls))
             with baseline.still(Status.INFRA_ERROR):
                 lay_anew(candidate, exam, max(calls, bare_calls))
-        for pair in (("baseline", "solution"), ("control", "again")):
-            sets = [exam.arguments() for _ in range(calls)]
+        instead = in_place if tried == with_stressed else {}
+        for i, pair in enumerate((("baseline", "solution"), ("control", "again"))):
+            places = range(i * calls, (i + 1) * calls)
+            sets = [instead[place].arguments if place in instead else exam.arguments() for place in places]
             for name in random.sample(pair, 2):
-                chosen = range if tried == whole else some_of
+                chosen = range if tried == whole or instead else some_of
                 if name in ("solution", "again"):
                     with baseline.still(Status.INFRA_ERROR):
                         sides[name] = take_turn(candidate, sets, exam, chosen, look, look, bare_calls=bare_calls)
@@ -135,13 +148,14 @@ def _rounds(
 
     begin = time.monotonic()
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
+    with_stressed = secrets.randbelow(plan.rounds) if again else None
     while True:
         on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
         done = found.undisturbed(one_round)
-        if tried:
-            clock.add(done)
-        else:
+        if not tried:
             most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
+        elif tried != with_stressed:
+            clock.add(done)
         bare_calls = most_bare_calls if claimed([one.ratio for one in clock.rounds or [done]]) else 0
         tried += 1
         counted = len(clock.counted())
