@@ -16,7 +16,7 @@ from kernelyard.cli.main import joined_source
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
 from kernelyard.core.regular_file import read_at_most
-from kernelyard.suites.kernelbench import EXPECTED, load_problem, read_source
+from kernelyard.suites.kernelbench import EXPECTED, load_problem, read_solution, read_source
 from kernelyard.suites.selection import Selection, numbers, with_selection
 from kernelyard.suites.sources import spans
 from kernelyard.suites.suite import Entry, Suite
@@ -181,6 +181,12 @@ def test_a_problem_may_begin_with_a_byte_order_mark_and_keeps_its_hash(tmp_path:
     problem = load_problem(path)
     assert problem.make_model([8, 32], 0, torch.float32, torch.device("cpu")).linear.in_features == 8
     assert problem.source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_solution_may_begin_with_a_byte_order_mark_and_keeps_its_hash(tmp_path: Path) -> None:
+    """As editors on Windows write them; a worker and the linter took it."""
+    (path := tmp_path / "mine.py").write_text("class ModelNew: ...\n", encoding="utf-8-sig")
+    assert read_solution(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_a_problem_is_found_without_a_walk_through_the_suite(tmp_path: Path) -> None:
