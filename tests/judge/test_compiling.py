@@ -11,6 +11,7 @@ import torch
 
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Phase, Status
+from kernelyard.judge import compiling
 from kernelyard.judge.compiling import compiled, key
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
@@ -100,6 +101,17 @@ def test_what_one_solution_leaves_behind_reaches_no_other(cache: Path) -> None:
     assert b"poison" in (build(poisoned) or b"")
     found = build(honest) or b""
     assert b"honest" in found and b"poison" not in found
+
+
+def test_what_was_used_last_is_kept_and_the_disk_is_not_filled(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [source(FAKE.format(content=content)) for content in ("one", "two", "six")]
+    entries = [cache / key(one, CPU) for one in sources]
+    for one in sources[:2]:
+        build(one)
+    monkeypatch.setattr(compiling, "KEPT_BYTES", int(2.5 * entries[0].stat().st_size))
+    build(sources[0])
+    build(sources[2])
+    assert [entry.exists() for entry in entries] == [True, False, True]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "no tree"])

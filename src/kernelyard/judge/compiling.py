@@ -9,16 +9,17 @@ import hashlib
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from kernelyard.core.errors import UsageError
 from kernelyard.core.folders import cache_folder
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Phase, Status
+from kernelyard.core.whole_file import write_whole
 from kernelyard.judge.headers import precompiled
 from kernelyard.sandbox import tree
 from kernelyard.sandbox.deadlines import Deadlines
@@ -31,6 +32,9 @@ _BUILDERS = ("cpp_extension", "load_inline")
 # Only these end an evaluation before the run worker has tried; a source whose import needs a GPU ends in others.
 _FINAL = (Status.COMPILE_ERROR, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.REJECTED, Status.INFRA_ERROR)
 _DIGEST_BYTES = 32
+KEPT_BYTES = 4 << 30
+"""Of all that is kept. What one solution builds is a few MB, and 256 of whatever it likes where it means to fill the
+disk: four hundred such would be a hundred GB."""
 
 
 @dataclass(frozen=True)
@@ -127,14 +131,27 @@ def _read(entry: Path) -> bytes | None:
         tree.entries(built)
     except (OSError, tree.BadTree):
         return None
+    with contextlib.suppress(OSError):
+        os.utime(entry)  # what was used last goes last
     return built
 
 
 def _write(entry: Path, built: bytes) -> None:
     """Whole or not at all. A cache that cannot be written costs time and nothing else."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UsageError):
         entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(dir=entry.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(hashlib.sha256(built).digest() + built)
-        Path(temporary).replace(entry)
+        write_whole(entry, hashlib.sha256(built).digest() + built)
+        _make_room(entry.parent)
+
+
+def _make_room(folder: Path) -> None:
+    """Take away what was not used for the longest time, beyond `KEPT_BYTES`."""
+    kept = 0
+    for about, path in sorted(((path.stat(), path) for path in folder.iterdir()), key=_last_used, reverse=True):
+        kept += about.st_size
+        if kept > KEPT_BYTES:
+            path.unlink(missing_ok=True)
+
+
+def _last_used(file: tuple[os.stat_result, Path]) -> int:
+    return file[0].st_mtime_ns
