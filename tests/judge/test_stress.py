@@ -75,6 +75,8 @@ def test_an_honest_half_answer_passes_every_stress(name: str, dtype: torch.dtype
     [
         ("softmax", lambda x: x.exp() / x.exp().sum(-1, True), "scaled_up"),
         ("softmax", lambda x: (x - 4).exp() / (x - 4).exp().sum(-1, True), "scaled_up"),
+        ("softmax", lambda x: x.softmax(-1) if x[0, 0].abs() > 20 else x.exp() / x.exp().sum(-1, True), "outliers"),
+        ("relu", lambda x: x.relu() if x[0, 0] < 0 else x, "outliers"),
         ("relu", lambda x: x, "signs"),
         ("layer_norm", lambda x: x / x.std(-1, correction=0, keepdim=True), "shifted"),
         ("sum", lambda x: x[..., :-1].sum(-1), "ragged"),

@@ -88,6 +88,14 @@ def _clustered(x: Tensor, generator: Generator) -> Tensor:
     return changed
 
 
+def _outliers(x: Tensor, generator: Generator) -> Tensor:
+    """Two elements of all, one below and one above the rest: who looks at a sample of them does not see it."""
+    changed = x.clone()
+    for size in (-SCALE_UP, SCALE_UP):
+        changed.view(-1)[_below(x.numel(), generator)] = size * x.abs().amax()
+    return changed
+
+
 def _ragged(x: Tensor, generator: Generator) -> Tensor:
     """Zeros, but for a large suffix of each row, of a length of its own."""
     width = x.shape[-1]
@@ -113,6 +121,7 @@ STRESSES = (
     Stress("signs", _signs),
     Stress("shifted", _shifted),
     Stress("clustered", _clustered, ties=True),
+    Stress("outliers", _outliers),
     Stress("ragged", _ragged, ties=True),
     Stress("integers", _integers, ties=True, exact=True),
 )
