@@ -44,6 +44,16 @@ class ModelNew(torch.nn.Module):
         return torch.tensor([gc.isenabled(), gc.get_freeze_count(), len(gc.get_objects())])
 """
 
+DECLARES = """# coding: utf-7
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+#+AAo-raise RuntimeError("what was read as a comment ran")
+"""
+
 
 @contextlib.contextmanager
 def opened(
@@ -73,6 +83,15 @@ def test_weights_are_given_to_whoever_has_their_names_and_more_besides() -> None
         assert answer.tolist() == [1.0, 2.0, 3.0]
     with opened(MORE, {"scale": torch.ones(4)}) as (_, weights):
         assert weights == "seed"
+
+
+def test_what_runs_is_the_text_that_was_read_whatever_encoding_it_declares() -> None:
+    """The linter of a verdict and the judge's own reading of a problem know nothing of it."""
+    x = torch.ones(2)
+    with opened(DECLARES, {}) as (session, _):
+        session.run([[x]])
+        (answer,) = session.fetch(0, [x]).tensors or ()
+        assert answer.tolist() == [1, 1]
 
 
 def test_a_solutions_garbage_is_collected_and_torchs_own_objects_are_not_looked_through() -> None:

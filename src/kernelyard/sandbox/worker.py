@@ -311,7 +311,10 @@ def _import(request: dict[str, Any]) -> Any:
         raise ImportError(f"{source.name} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[source.stem] = module
-    spec.loader.exec_module(module)
+    # Not by the loader, which believes the encoding that the file declares: in utf-7 code begins in what all who read
+    # the text took for a comment.
+    text = request["source"].removeprefix("\ufeff")
+    exec(compile(text, source, "exec", dont_inherit=True), module.__dict__)
     return module
 
 
