@@ -19,6 +19,7 @@ from kernelyard.judge.checking import (
     UNORDERED,
     call_late,
     check,
+    check_held,
     check_order,
     check_pair,
     check_stresses,
@@ -50,10 +51,13 @@ class Here:
         self.staged = [[v.clone() if isinstance(v, Tensor) else v for v in arguments] for arguments in sets]
         self.returned = [self.call(*arguments) for arguments in self.staged]
 
+    def hold(self, index: int) -> None:
+        self.held = self.returned[index]
+
     def fetch(self, index: int, expected: Sequence[Tensor], what: str = "outputs") -> Fetched:
         if what == "inputs":
             return Fetched((), tuple(self.staged[index]))
-        leaves = named_leaves(self.returned[index])
+        leaves = named_leaves(self.held if what == "held" else self.returned[index])
         described = tuple(describe_output(name, v) for name, v in leaves)
         plain = [v for (_, v), output in zip(leaves, described, strict=True) if output.kind == "Tensor"]
         return Fetched(described, tuple(v.clone(memory_format=torch.contiguous_format) for v in plain))
@@ -67,6 +71,7 @@ def examined(call: Callable[..., Any], made: Problem = SOFTMAX, plan: Plan = Pla
     check(exam, candidate, first, found)
     check_pair(exam, candidate, first, plan, found)
     check_stresses(exam, candidate, plan, found, first.bytes)
+    check_held(candidate, found)
     return found
 
 
@@ -161,6 +166,18 @@ def test_one_buffer_for_all_answers() -> None:
     buffer = torch.empty(16, 1024)
     end = refused(lambda x: buffer.copy_(x.softmax(-1)))
     assert end.status is Status.INCORRECT_VALUE and end.message.startswith("under the stress 'two_alive'")
+
+
+def test_buffers_in_turn_for_all_answers() -> None:
+    """Five are enough for two answers alive at once, and are written again before the checks are over."""
+    buffers = [torch.empty(16, 1024) for _ in range(5)]
+
+    def answered(x: Tensor) -> Tensor:
+        buffers.append(buffers.pop(0))
+        return buffers[-1].copy_(x.softmax(-1))
+
+    end = refused(answered)
+    assert end.status is Status.INCORRECT_VALUE and "still held changed" in end.message
 
 
 def test_a_cache_that_knows_its_input_by_a_sample() -> None:

@@ -95,6 +95,20 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
     for i, question in enumerate((first, second)):
         untouched(exam, candidate, i, question.arguments)
     found.stresses += [StressRecord(name=name, outcome="passed") for name in dict.fromkeys((changed, TWO_ALIVE))]
+    candidate.hold(0)
+    found.held = answers[0].tensors or ()
+
+
+def check_held(candidate: Session, found: Findings) -> None:
+    """The first answer of the pair, after all other calls. Raises End where it is no longer what it was.
+
+    Two answers alive at once are right of whoever answers into sixty-four buffers in turn, and allocates nothing.
+    """
+    if not found.held:
+        return
+    now = candidate.fetch(0, found.held, "held").tensors or ()
+    if len(now) != len(found.held) or not all(map(same_bits, now, found.held)):
+        raise End(Status.INCORRECT_VALUE, "an answer that was still held changed: later ones lie in its memory")
 
 
 def check_order(exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int) -> None:

@@ -15,7 +15,7 @@ from kernelyard.core.verdict import Decision, Flag, Phase, SandboxRecord, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge import evidence
 from kernelyard.judge.alone import time_alone
-from kernelyard.judge.checking import ask, check, check_order, check_pair, check_stresses, settle_weights
+from kernelyard.judge.checking import ask, check, check_held, check_order, check_pair, check_stresses, settle_weights
 from kernelyard.judge.compiling import Build, compiled
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.findings import End, Findings, blameless
@@ -299,6 +299,7 @@ def _examine(
         baseline.phase = Phase.TIME
         found.floor = floor(cost, case.ceilings(device, dtype_name(dtype), matrix=cost.matrix))
     time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
+    check_held(candidate, found)
     case.on_phase("looking at what ran")
     evidence.collect(candidate, baseline, exam.arguments(), solution, dtype, found)
     if device.type != "cpu":

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from torch import Tensor
+
 from kernelyard.core.layers import LayerWitness
 from kernelyard.core.policy import Policy, Ruling
 from kernelyard.core.verdict import (
@@ -65,6 +67,8 @@ class Findings:
     measured: Measurement | None = None
     evidence: LaunchEvidence | None = None
     unseen: str = ""
+    held: tuple[Tensor, ...] = ()
+    """An answer, as it was when it was checked, that the worker holds until all calls are done."""
     policy: Policy = Policy.TRAINING
 
     def flag(self, flag: Flag) -> None:

@@ -236,6 +236,10 @@ class Session:
         """Have the worker's memory lie elsewhere from now on, as far as its device's allocator can be moved."""
         self._ask("scatter")
 
+    def hold(self, index: int) -> None:
+        """Have the worker hold on to what call `index` of the last run returned, as whoever asked for it would."""
+        self._ask("hold", index=index)
+
     def forget(self) -> None:
         """Have the worker let go of what it was given for the last run, and of what it returned."""
         self._ask("forget")
@@ -247,8 +251,10 @@ class Session:
             reply = self._ask("profile", shared, arguments=trees, tensors=specs)
         return Seen(reply.kernels, reply.way or "profiler", reply.unseen)
 
-    def fetch(self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "inputs"] = "outputs") -> Fetched:
-        """The outputs of call `index` of the last run; memory is lent for tensors like `expected`."""
+    def fetch(
+        self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "inputs", "held"] = "outputs"
+    ) -> Fetched:
+        """The outputs of call `index` of the last run, or what is held; memory is lent for tensors like `expected`."""
         specs, size = layout(expected)
         shared = self._lend(size, worker_may_write=True)
         try:

@@ -2,8 +2,8 @@
 
     python -m kernelyard.sandbox.worker FD
 
-It answers eleven requests - ping, map, build, unpack, load, scatter, lend, run, forget, profile, fetch - and knows no
-expected value, tolerance, seed of inputs or statistic. Every call of the candidate goes through `run`.
+It answers twelve requests - ping, map, build, unpack, load, scatter, lend, run, hold, forget, profile, fetch - and
+knows no expected value, tolerance, seed of inputs or statistic. Every call of the candidate goes through `run`.
 """
 
 # ruff: noqa: E402
@@ -79,6 +79,7 @@ class Candidate:
         self.staged: list[list[Any]] = []
         self.earlier: list[list[Any]] = []
         self.returned: list[Any] = []
+        self.held: Any = None
         self.lent: Shared | None = None
         self.slot = 0
         self.pad: Tensor | None = None
@@ -231,8 +232,9 @@ class Candidate:
         return {"kernels": most, "way": seen.way}
 
     def fetch(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
-        """Describe what one call returned (or what became of its inputs), and write it if it fits the memory given."""
-        source = self.returned if request["what"] == "outputs" else self.staged
+        """Describe what one call returned (or what became of its inputs, or of the answer that is held), and write it
+        if it fits the memory given."""
+        source = {"outputs": self.returned, "inputs": self.staged, "held": [self.held]}[request["what"]]
         leaves = named_leaves(source[request["index"]])
         if request["what"] == "inputs":
             leaves = [(name, value) for name, value in leaves if isinstance(value, Tensor)]
@@ -390,6 +392,9 @@ def _answer(candidate: Candidate, request: dict[str, Any], shared: Shared | None
         return {"written": shared is not None}
     if request["do"] == "forget":
         candidate.forget()
+        return {}
+    if request["do"] == "hold":
+        candidate.held = candidate.returned[request["index"]]
         return {}
     if request["do"] == "scatter":
         return candidate.scatter()
