@@ -9,6 +9,7 @@ import torch
 from kernelyard.core.errors import UsageError
 from kernelyard.core.folders import check_folder
 from kernelyard.core.whole_file import check_place, write_whole
+from kernelyard.report.ledger import require_ledger
 from kernelyard.sandbox.health import Ward
 
 
@@ -30,6 +31,24 @@ def test_a_link_stays_and_what_it_names_is_written(tmp_path: Path) -> None:
     write_whole(link, "x")
     assert link.is_symlink() and (tmp_path / "folder" / "file").read_text() == "x"
     assert [one.name for one in (tmp_path / "folder").iterdir()] == ["file"]
+
+
+def test_a_link_that_leads_back_to_itself_is_said(tmp_path: Path) -> None:
+    """By a traceback, and by `bench` after the first size had been measured."""
+    link = tmp_path / "link"
+    link.symlink_to("link")
+    for refuse in (check_place, require_ledger, lambda path: write_whole(path, "x")):
+        with pytest.raises(UsageError, match="link: a link that leads back to itself; expected one to a file"):
+            refuse(link)
+    assert list(tmp_path.iterdir()) == [link] and link.is_symlink()
+
+
+def test_a_benchmark_says_before_it_measures_that_its_link_names_no_place(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "none" / "file")
+    with pytest.raises(UsageError, match="there is no such folder; expected one to write it into"):
+        require_ledger(link)
+    require_ledger(tmp_path / "new" / "file")
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -8,9 +8,17 @@ from pathlib import Path
 from kernelyard.core.errors import UsageError
 
 
+def named_by(path: Path) -> Path:
+    """The path without links; one that leads back to itself stays, where Path.resolve raises before Python 3.13."""
+    return Path(os.path.realpath(path))
+
+
 def check_place(path: Path) -> None:
     """Raises the UsageError that `write_whole` will: where no folder is there for it, or no file is in its place."""
-    if not path.resolve().parent.is_dir():
+    place = named_by(path)
+    if place.is_symlink():
+        raise UsageError(f"{path}: a link that leads back to itself; expected one to a file, or a new name")
+    if not place.parent.is_dir():
         raise UsageError(f"{path}: there is no such folder; expected one to write it into")
     if path.exists() and not path.is_file():
         # A device or a pipe would be replaced by a file: /dev/null once was.
@@ -24,7 +32,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """
     check_place(path)
     try:
-        _replace(path.resolve(), content)
+        _replace(named_by(path), content)
     except OSError as error:
         error.filename, error.filename2 = str(path), None
         raise

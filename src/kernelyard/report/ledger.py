@@ -17,7 +17,7 @@ import pandas as pd
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
 from kernelyard.core.verdict import Record
-from kernelyard.core.whole_file import write_whole
+from kernelyard.core.whole_file import check_place, named_by, write_whole
 
 
 class BenchRow(Record):
@@ -152,8 +152,11 @@ def require_ledger(path: Path) -> None:
     if path.exists() and not path.is_file():
         said = "a folder" if path.is_dir() else "no file"
         raise UsageError(f"{path}: {said}; expected the CSV that rows are added to")
+    if path.is_symlink():
+        # A folder is made for a new name, and none for what a link names.
+        check_place(path)
     _existing_text(path)
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    folder = next(parent for parent in named_by(path).parents if parent.exists())
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
