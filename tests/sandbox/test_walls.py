@@ -11,7 +11,7 @@ import pytest
 
 from kernelyard.sandbox import confine, landlock, seccomp, surroundings
 from kernelyard.sandbox.launch import SandboxKind, launch
-from kernelyard.sandbox.witness import LayerWitness, witness
+from kernelyard.sandbox.witness import LayerWitness, _bait, witness
 
 SECONDS = 20.0
 # What gets through without walls on every machine, for root and for others.
@@ -268,3 +268,10 @@ def test_the_keeper_starts_without_heavy_imports() -> None:
     source = str(Path(surroundings.__file__).parents[2])
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, source], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_decoy_is_on_none_of_the_judges_streams() -> None:
+    """It outlives a judge that is interrupted: `kernelyard eval ... | tee log` came back 20 s after Ctrl-C."""
+    with _bait() as bait:
+        held = {Path(f"/proc/{bait.decoy.pid}/fd/{stream}").readlink() for stream in (0, 1, 2)}
+    assert held == {Path(os.devnull)}

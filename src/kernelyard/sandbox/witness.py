@@ -213,7 +213,9 @@ def _bait() -> Iterator[_Bait]:
         Path(directory).chmod(0o777)
         target_file.chmod(0o666)
         os.environ[_VARIABLE] = secret
-        decoy = subprocess.Popen(["sleep", "20"])
+        # Not on the judge's own streams: who reads them would wait for it where the judge is interrupted meanwhile.
+        nowhere = subprocess.DEVNULL
+        decoy = subprocess.Popen(["sleep", "20"], stdin=nowhere, stdout=nowhere, stderr=nowhere)
         try:
             yield _Bait(secret, secret_file, target_file, listener, decoy)
         finally:
