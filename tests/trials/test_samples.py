@@ -45,6 +45,10 @@ def test_names_are_of_one_file_each() -> None:
     assert len(names) == len(set(names))
 
 
+def test_a_sample_that_is_named_twice_is_judged_once() -> None:
+    assert [sample.name for sample in read_samples(SUITE, ["zeros", "identity", "zeros"])] == ["identity", "zeros"]
+
+
 def test_every_class_of_the_catalogue_has_samples() -> None:
     for kind in Kind:
         assert any(sample.kind is kind for sample in SAMPLES), kind

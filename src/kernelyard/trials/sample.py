@@ -115,14 +115,17 @@ def read_sample(path: Path) -> Sample:
 
 
 def read_samples(folder: Path, only: Sequence[str] = ()) -> list[Sample]:
-    """Every sample of a folder and of its folder `honest`, by name. Raises UsageError for a folder without any."""
+    """Every sample of a folder and of its folder `honest`, or `only` those, by name and each once.
+
+    Raises UsageError for a folder without any, and for a name that is none's.
+    """
     paths = [*folder.glob("*.py"), *(folder / "honest").glob("*.py")]
     if not paths:
         raise UsageError(f"{folder}: no samples; expected a folder like tests/exploits of a checkout")
     by_name = {path.stem: path for path in paths}
     if strange := set(only) - by_name.keys():
         raise unknown("sample", min(strange), by_name)
-    return [read_sample(by_name[name]) for name in sorted(only or by_name)]
+    return [read_sample(by_name[name]) for name in sorted(set(only) or by_name)]
 
 
 def control_of(samples: Sequence[Sample]) -> Sample:
