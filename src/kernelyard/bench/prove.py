@@ -67,14 +67,14 @@ class Proofs:
                 return
             if not alone and "out of memory" in proof.message:
                 raise torch.OutOfMemoryError(proof.message)
-            self._tell(point, proof, alone=point.gradients and not gradients)
+            self._tell(proof, alone=point.gradients and not gradients)
             if proof.status not in UNABLE:
                 self._wrong.add((candidate.backend, point.workload.dtype))
                 return
             if Mode.FORWARD not in point.modes:
                 return
 
-    def _tell(self, point: Point, proof: Proof, *, alone: bool) -> None:
+    def _tell(self, proof: Proof, *, alone: bool) -> None:
         """Names what did not pass, each reason once."""
         self.negative |= is_ours(proof.backend) and proof.status != REFUSED
         reason = (proof.backend, proof.status, proof.message)
