@@ -36,3 +36,19 @@ def test_a_full_disk_is_one_line(writes: str) -> None:
     with Path("/dev/full").open("w") as full:
         code, said = written(writes, full.fileno())
     assert (code, said) == (2, "kernelyard: what was to be printed cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "said"),
+    [
+        ("<&- >&-", 0, ""),
+        ("--device nowhere >&-", 2, "kernelyard: --device 'nowhere': expected"),
+        ("--device nowhere 2>&-", 2, ""),
+    ],
+)
+def test_a_stream_that_is_closed_is_nowhere(closed: str, code: int, said: str) -> None:
+    """`kernelyard list >&-` was a traceback of rich's, and exit code 1; without stderr, errors were on stdout."""
+    line = f"'{sys.executable}' -m kernelyard list {closed}"
+    ended = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    heard = ended.stdout + ended.stderr
+    assert (ended.returncode, heard[: len(said)]) == (code, said) and bool(heard) == bool(said), heard

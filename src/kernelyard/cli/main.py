@@ -71,6 +71,7 @@ def _application() -> None:
 def main() -> None:
     """Run the command line; UsageError is one line on stderr and exit code 2."""
     _quiet_inductor()
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that has no letter for something is no reason to lose a verdict.
         if isinstance(stream, io.TextIOWrapper):
@@ -82,6 +83,13 @@ def main() -> None:
         _write_nowhere(1, 2)
         code = 128 + signal.SIGPIPE
     sys.exit(code)
+
+
+def _open_what_is_closed() -> None:
+    """A closed stream (`>&-`) is nowhere: Python has None in its place, and the next file to be opened its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _write_nowhere(*descriptors: int) -> None:
