@@ -44,14 +44,18 @@ class ModelNew(torch.nn.Module):
         return torch.tensor([gc.isenabled(), gc.get_freeze_count(), len(gc.get_objects())])
 """
 
-DECLARES = """# coding: utf-7
+DECLARES = """# coding: {}
 import torch
+
+@torch.jit.script
+def f(x):
+    y = x
+    #{}    y = 2 * x
+    return y
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
-        return x
-
-#+AAo-raise RuntimeError("what was read as a comment ran")
+        return f(x)
 """
 
 
@@ -85,10 +89,22 @@ def test_weights_are_given_to_whoever_has_their_names_and_more_besides() -> None
         assert weights == "seed"
 
 
-def test_what_runs_is_the_text_that_was_read_whatever_encoding_it_declares() -> None:
-    """The linter of a verdict and the judge's own reading of a problem know nothing of it."""
-    x = torch.ones(2)
-    with opened(DECLARES, {}) as (session, _):
+@pytest.mark.parametrize(
+    ("encoding", "comment", "refused"),
+    [("utf-7", "+AAo-", True), ("latin-1", "\u00e9", True), ("latin-1", "", False), ("utf-8", "\u00e9", False)],
+)
+def test_what_runs_is_the_text_that_was_read(encoding: str, comment: str, refused: bool) -> None:
+    """In utf-7 a line begins within the comment: for whoever follows the file, as TorchScript does of a function."""
+    x, text = torch.ones(2), DECLARES.format(encoding, comment)
+    if refused:
+        with (
+            pytest.raises(Ended, match=f"declares the encoding .*{encoding[-1]}, in which") as raised,
+            opened(text, {}),
+        ):
+            pass
+        assert raised.value.status is Status.COMPILE_ERROR
+        return
+    with opened(text, {}) as (session, _):
         session.run([[x]])
         (answer,) = session.fetch(0, [x]).tensors or ()
         assert answer.tolist() == [1, 1]

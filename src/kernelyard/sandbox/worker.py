@@ -12,8 +12,6 @@ import gc
 gc.disable()  # as `core.imports` has it, which is itself imported too late
 
 import contextlib
-import importlib.util
-import os
 import secrets
 import socket
 import sys
@@ -21,26 +19,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernelyard.core.cold_cache import ColdCache
-from kernelyard.core.errors import first_line
 from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.launches import Unseen, launches
 from kernelyard.core.problem import each_tensor
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared
 from kernelyard.sandbox.frames import Channel, Closed
 from kernelyard.sandbox.handing import hand_over
+from kernelyard.sandbox.source import extensions, failure_of, import_text
 from kernelyard.sandbox.tree import pack, unpack
 from kernelyard.sandbox.wire import (
     MAX_KERNEL_NAME,
     MAX_KERNELS,
     MAX_LAUNCHES,
-    Failure,
     Manner,
     SharedBytes,
     TensorSpec,
@@ -52,21 +48,12 @@ from kernelyard.sandbox.wire import (
 gc.freeze()
 gc.enable()
 
-MESSAGE_LIMIT = 2000
 # Of a stream's priorities; torch takes the nearest that the device has.
 HIGHEST = -8
 # Held at most, so that memory given back comes in other places. Of a convolution's calls on an H200, 4.8 or 6.3 ms by
 # where its memory lay, 24 draws of 128 to 512 MB in expandable segments were 11 and 13, of up to 128 MB 8 and 16. In
 # segments as torch makes them by itself most processes stayed with what they had.
 PAD_BYTES = 512 << 20
-# Exceptions that mean the kernel did not compile, by class name: they belong to packages that may not be installed.
-COMPILE_ERRORS = {
-    "CompilationError",
-    "CompileTimeAssertionFailure",
-    "UnsupportedLanguageConstruct",
-    "PTXASError",
-    "NVRTCError",
-}
 
 
 class Candidate:
@@ -90,7 +77,7 @@ class Candidate:
         dtype = getattr(torch, request["dtype"])
         tensors = [shared.read(TensorSpec.model_validate(spec), self.device) for spec in request["tensors"]]
         torch.manual_seed(request["seed"])
-        module = _import(request)
+        module = import_text(request)
         if not hasattr(module, request["class"]):
             raise AttributeError(f"{request['file_name']} defines no {request['class']}")
         torch.manual_seed(request["seed"])
@@ -112,19 +99,19 @@ class Candidate:
         Of what it raises only a compiler's errors count: once all is built, it may well ask for the device it lacks.
         """
         try:
-            _import(request)
+            import_text(request)
         except Exception as error:
-            if _failure(error, "build").kind != "load_error":
+            if failure_of(error, "build").kind != "load_error":
                 raise
         assert isinstance(shared, SharedBytes)
         with memoryview(shared.memory) as memory:
-            return {"built": pack(_extensions(), memory)}
+            return {"built": pack(extensions(), memory)}
 
     def unpack(self, _request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """Put what a compile worker built where torch will look for it."""
         assert isinstance(shared, SharedBytes)
         with memoryview(shared.memory) as memory:
-            unpack(memory, _extensions())
+            unpack(memory, extensions())
         return {}
 
     def lend(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
@@ -300,38 +287,6 @@ def _ahead_of_others(device: torch.device) -> contextlib.AbstractContextManager[
     return ahead()
 
 
-def _extensions() -> Path:
-    return Path(os.environ["TORCH_EXTENSIONS_DIR"])
-
-
-def _import(request: dict[str, Any]) -> Any:
-    os.environ.update(request["environment"])
-    source = Path(os.environ["TMPDIR"]) / request["file_name"]
-    source.write_text(request["source"])
-    spec = importlib.util.spec_from_file_location(source.stem, source)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{source.name} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[source.stem] = module
-    # Not by the loader, which believes the encoding that the file declares: in utf-7 code begins in what all who read
-    # the text took for a comment.
-    text = request["source"].removeprefix("\ufeff")
-    exec(compile(text, source, "exec", dont_inherit=True), module.__dict__)
-    return module
-
-
-def _failure(error: Exception, phase: str) -> Failure:
-    message = first_line(error)[:MESSAGE_LIMIT]
-    names = {base.__name__ for base in type(error).__mro__}
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return Failure(kind="out_of_memory", message=message)
-    building = isinstance(error, RuntimeError) and "building extension" in message.lower()
-    if building or isinstance(error, SyntaxError) or names & COMPILE_ERRORS:
-        cause = next((line.strip() for line in str(error).splitlines() if "error:" in line), "")
-        return Failure(kind="compile_error", message=f"{message} {cause}".strip()[:MESSAGE_LIMIT])
-    return Failure(kind="load_error" if phase in ("build", "unpack", "load") else "runtime_error", message=message)
-
-
 def serve(channel: Channel) -> None:
     """Answer requests until the judge hangs up."""
     candidate = Candidate()
@@ -348,7 +303,7 @@ def serve(channel: Channel) -> None:
             answer |= _answer(candidate, request, shared)
         except Exception as error:
             # Whatever the candidate raised is reported; only the judge decides what it means.
-            answer["failure"] = _failure(error, request["do"]).model_dump()
+            answer["failure"] = failure_of(error, request["do"]).model_dump()
         finally:
             if shared is not None and shared is not candidate.lent:
                 # After an illegal access every call of the driver fails, and the answer has yet to be given.
