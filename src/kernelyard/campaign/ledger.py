@@ -75,10 +75,12 @@ class Ledger:
     """The ledger of the run in `folder`. A context manager; its methods may be called from any thread.
 
     `create`: make it where there is none, which is else a UsageError. So is a file that is no ledger, or a damaged one.
+    Without it a run that nobody here may write to can still be read.
     """
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self.path = folder / FILE_NAME
+        self._writable = create or (os.access(folder, os.W_OK) and os.access(self.path, os.W_OK))
         if not create and not self.path.exists():
             raise UsageError(f"{folder}: no {FILE_NAME}; expected the folder of a run that `kernelyard run` began")
         self._owner = Owner.this()
@@ -88,7 +90,7 @@ class Ledger:
         self._giving_way: dict[Key, str] = {}
         try:
             self._connection = sqlite3.connect(
-                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                self._address(), uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
         except sqlite3.Error as error:
             raise self._unusable(error) from None
@@ -112,7 +114,8 @@ class Ledger:
     def close(self) -> None:
         """Give back every lease and the file."""
         try:
-            self.release()
+            if self._writable:
+                self.release()
         finally:
             self._connection.close()
 
@@ -282,11 +285,18 @@ class Ledger:
         do(f"DELETE FROM verdicts WHERE {_KEY}", _columns(key))
         self._giving_way.pop(key, None)
 
+    def _address(self) -> str:
+        """Where nothing can be written, a file without a log beside it is whole, and SQLite must not look for one."""
+        address = self.path.absolute().as_uri()
+        if self._writable:
+            return address
+        return f"{address}?{'mode=ro' if self.path.with_name(FILE_NAME + '-wal').exists() else 'immutable=1'}"
+
     def _open(self) -> None:
         """Make the tables where there are none, and look at the whole file once: a few ms for a thousand verdicts."""
         try:
             deadline = time.monotonic() + _BUSY_SECONDS
-            while True:
+            while self._writable:
                 try:
                     self._connection.execute("PRAGMA journal_mode = WAL")
                     break
@@ -340,7 +350,10 @@ class Ledger:
 
     def _unusable(self, why: object) -> UsageError:
         line = (str(why).splitlines() or [type(why).__name__])[0]
-        return UsageError(f"{self.path} cannot be used ({line}); expected a ledger of `kernelyard run`")
+        # Also of a log without its index, which would have to be made anew beside it.
+        shut = "readonly" in line or "unable to open" in line
+        expected = "a folder that can be written to" if shut else "a ledger of `kernelyard run`"
+        return UsageError(f"{self.path} cannot be used ({line}); expected {expected}")
 
 
 _Do = Callable[..., sqlite3.Cursor]

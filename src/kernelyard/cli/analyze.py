@@ -1,5 +1,7 @@
 """`kernelyard analyze RUN`: the numbers of a run, with what they could as well have been."""
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +91,10 @@ def analyze(
         note = f"{suite.name} is {unseen}: only the judge's own flags say which problems are degenerate there"
         analysis = analysis.model_copy(update={"notes": (*analysis.notes, note)})
     console.print(analysis_text(analysis))
-    write_whole(run / STORED, analysis.model_dump_json(indent=1))
+    if os.access(run, os.W_OK):
+        write_whole(run / STORED, analysis.model_dump_json(indent=1))
+    else:
+        print(f"kernelyard: {run} cannot be written to: {STORED} is not stored, --json prints it", file=sys.stderr)
     if html is not None:
         write_whole(html, render(analysis, answers, found.judged, sources_of(found, answers), reasons))
         print(html)
