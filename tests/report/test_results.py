@@ -9,7 +9,7 @@ import pytest
 
 from kernelyard import ops
 from kernelyard.core.errors import UsageError
-from kernelyard.report import ledger, results
+from kernelyard.report import ledger, markers, results
 from kernelyard.report.overview import stale_pictures
 
 
@@ -112,6 +112,18 @@ def test_each_kernel_keeps_to_its_own_markers(frame, make_row, tmp_path) -> None
     results.write_section(path, both, "other", tmp_path)
     assert results.stale_sections(path, both, tmp_path) == []
     assert "other" not in path.read_text().split("<!-- bench:softmax:end -->")[0]
+
+
+def test_a_document_whose_lines_end_in_crlf_keeps_them(frame, tmp_path) -> None:
+    path = tmp_path / "results.md"
+    path.write_bytes(b"# Results\r\n\r\n<!-- bench:softmax:begin -->\r\n<!-- bench:softmax:end -->\r\nend\r\n")
+    results.write_section(path, frame, "softmax", tmp_path)
+    content = path.read_bytes()
+    assert content.count(b"\r\n") == content.count(b"\n") > 5
+    assert content.startswith(b"# Results\r\n\r\n<!--") and content.endswith(b"-->\r\nend\r\n")
+    assert results.stale_sections(path, frame, tmp_path) == []
+    markers.replace(path, "bench:softmax", "two\nlines")
+    assert b"begin -->\r\n\r\ntwo\r\nlines\r\n\r\n<!--" in path.read_bytes()
 
 
 def test_a_missing_document_or_half_a_pair_of_markers_is_one_clear_line(frame, tmp_path) -> None:

@@ -12,7 +12,7 @@ def markers(name: str) -> tuple[str, str]:
 
 
 def read(document: Path) -> str:
-    """The text of a document; raises UsageError where there is none."""
+    """The text of a document, its lines ended as Python's are; raises UsageError where there is none."""
     if not document.is_file():
         said = "no file" if document.exists() else "no such file"
         raise UsageError(f"{document}: {said}; expected a Markdown file to hold the tables")
@@ -40,4 +40,12 @@ def replace(document: Path, name: str, body: str) -> None:
     """Put `body` between the markers of `name`."""
     before, _, after = split(document, read(document), name)
     begin, end = markers(name)
-    write_whole(document, f"{before}{begin}\n\n{body}\n\n{end}{after}")
+    write(document, f"{before}{begin}\n\n{body}\n\n{end}{after}")
+
+
+def write(document: Path, text: str) -> None:
+    """Put what `read` gave, renewed, in the document's place; lines end as there, in CRLF where all do."""
+    content = document.read_bytes()
+    lines = content.count(b"\n")
+    crlf = lines and content.count(b"\r\n") == lines
+    write_whole(document, text.replace("\n", "\r\n") if crlf else text)

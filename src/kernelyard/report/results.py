@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 
 from kernelyard import ops
-from kernelyard.core.whole_file import write_whole
 from kernelyard.core.workload import Mode
 from kernelyard.report import ledger, markers
 from kernelyard.report.overview import picture_name
@@ -117,7 +116,7 @@ def write_section(document: Path, frame: pd.DataFrame, kernel: str, pictures: Pa
     if begin not in text and end not in text:
         text = f"{text.rstrip()}\n\n## {kernel}\n\n{begin}\n{end}\n"
     before, _, after = markers.split(document, text, _section(kernel))
-    write_whole(document, f"{before}{_block(document, frame, kernel, pictures)}{after}")
+    markers.write(document, f"{before}{_block(document, frame, kernel, pictures)}{after}")
 
 
 def stale_sections(document: Path, frame: pd.DataFrame, pictures: Path) -> list[str]:
