@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -149,8 +150,27 @@ def test_a_closed_row_says_which_sample_it_is_and_why_it_did_not_pass(tmp_path) 
 def test_what_a_click_sorts_by_is_a_number_or_empty(tmp_path) -> None:
     attributes = Page(page(tmp_path, [judged(1, 3.0), judged(2, sample=1)])).attributes
     assert [value for name, value in attributes if name == "data-eager"] == ["3", ""]
-    assert [value for name, value in attributes if name == "data-problem"] == ["1000001.000000", "1000002.000001"]
+    assert [value for name, value in attributes if name == "data-problem"] == ["0", "1"]
     assert [value for name, value in attributes if name == "data-ending"] == ["passed", "incorrect_value"]
+
+
+def test_rows_are_in_the_order_of_their_numbers_however_large(tmp_path) -> None:
+    keys = [(1, 1, 2), (1, 1, 10), (1, 1, 3_500_000), (1, 1, 2**62), (1, 1, 2**62 + 1), (1, 2_000_001, 0), (2, 1, 0)]
+    verdicts = [judged(problem, level=level, sample=sample) for level, problem, sample in reversed(keys)]
+    found = Page(page(tmp_path, verdicts))
+    assert [value for name, value in found.attributes if name == "data-problem"] == [str(n) for n in range(len(keys))]
+    titles = [f"level {level} problem {problem} sample {sample} " for level, problem, sample in keys]
+    places = [found.text.index(title) for title in titles]
+    assert places == sorted(places)
+
+
+def test_the_samples_of_a_run_of_kernelbenchs_are_in_order(tmp_path) -> None:
+    entry = {"compiled": True, "correctness": True, "metadata": {}, "runtime": 1.0, "runtime_stats": {}}
+    entries = [{"sample_id": sample, **entry} for sample in (10, 2, 0)]
+    (tmp_path / "eval_results.json").write_text(json.dumps({"1": entries}))
+    run = read_run(tmp_path, [1])
+    text = Page(render(*analyze(run, Opponents(), None, {}), run.judged, {}, {})).text
+    assert re.findall(r"level 1 problem 1 sample (\d+)", text) == ["0", "2", "10"]
 
 
 def test_the_terminal_shows_the_same_numbers(tmp_path) -> None:

@@ -32,6 +32,8 @@ LONGEST_SOURCE = 200_000
 class Row:
     """One sample of the table."""
 
+    place: int
+    """In the order of level, problem and sample: their numbers have no end, and JavaScript's have."""
     outcome: Outcome
     title: str
     degenerate: str | None
@@ -51,7 +53,7 @@ class Row:
         """What a click on a column sorts by: numbers and words; empty sorts last."""
         eager, best = (self.outcome.gains.get(opponent) for opponent in (EAGER, BEST))
         return {
-            "problem": f"{self.outcome.key.level * 10**6 + self.outcome.key.problem}.{self.outcome.key.sample:06}",
+            "problem": str(self.place),
             "status": f"{self.outcome.status} {self.outcome.phase or ''}",
             "eager": f"{eager.ratio:.6g}" if eager else "",
             "best": f"{best.ratio:.6g}" if best else "",
@@ -70,16 +72,17 @@ def render(
     """The page as text; `sources` by sample, as they were judged."""
     verdicts = {each.key: each.verdict for each in judged}
     lines = (verdict.environment.line.rpartition(" · ")[0] for verdict in verdicts.values())
+    samples = [(outcome, each.title) for each in answers for outcome in each.outcomes]
     rows = [
         Row(
+            place,
             outcome,
-            each.title,
+            title,
             degenerate.get(outcome.place),
             verdicts.get(outcome.key),
             sources.get(outcome.key),
         )
-        for each in answers
-        for outcome in each.outcomes
+        for place, (outcome, title) in enumerate(sorted(samples, key=lambda one: one[0].key))
     ]
     script = Path(__file__).with_name("campaign.js").read_text()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
