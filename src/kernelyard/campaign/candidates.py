@@ -67,8 +67,14 @@ def find(folder: Path, suite: Suite) -> Found:
 
 def levels_of(folder: Path) -> set[int]:
     """The levels that solutions in `folder` name."""
-    names = (_KERNELBENCH.fullmatch(path.name) for path in folder.glob("level_*_kernel.py"))
-    return {int(name[1]) for name in names if name}
+    return {key.level for key, _ in _numbered(folder)}
+
+
+def keys(folder: Path, names: Mapping[tuple[int, int], str] | None = None) -> set[Key]:
+    """The samples that `folder` has solutions of: to the problems in `names`, else to whatever KernelBench's names
+    say."""
+    found = _numbered(folder) if names is None else files(folder, names)
+    return {key for key, _ in found if key is not None}
 
 
 def read(path: Path) -> Source:
@@ -82,10 +88,8 @@ def read(path: Path) -> Source:
 
 def files(folder: Path, names: Mapping[tuple[int, int], str]) -> Iterator[tuple[Key | None, Path]]:
     """Every file that has a solution's name; without a key where its problem is not among `names`, by place."""
-    for path in sorted(folder.glob("level_*_kernel.py")):
-        if match := _KERNELBENCH.fullmatch(path.name):
-            key = Key(*(int(number) for number in match.groups()))
-            yield key if (key.level, key.problem) in names else None, path
+    for key, path in _numbered(folder):
+        yield key if (key.level, key.problem) in names else None, path
     # Problems of two levels may share a name.
     named: dict[str, list[tuple[int, int] | None]] = {}
     for place, name in names.items():
@@ -94,3 +98,10 @@ def files(folder: Path, names: Mapping[tuple[int, int], str]) -> Iterator[tuple[
         if match := _OWN.fullmatch(path.name):
             for one in named.get(path.parent.name, [None]):
                 yield Key(*one, int(match[1])) if one is not None else None, path
+
+
+def _numbered(folder: Path) -> Iterator[tuple[Key, Path]]:
+    """Those that KernelBench's names say all of."""
+    for path in sorted(folder.glob("level_*_kernel.py")):
+        if match := _KERNELBENCH.fullmatch(path.name):
+            yield Key(*(int(number) for number in match.groups())), path

@@ -1,6 +1,7 @@
 """What a campaign is made of: solutions on their way to a verdict, and verdicts with how they were come by."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,11 @@ class Key:
 
     def __str__(self) -> str:
         return f"level_{self.level}_problem_{self.problem}_sample_{self.sample}"
+
+
+def places_of(samples: Iterable[Key]) -> set[tuple[int, int]]:
+    """Their problems, by level and number."""
+    return {(key.level, key.problem) for key in samples}
 
 
 @dataclass(frozen=True)

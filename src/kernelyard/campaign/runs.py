@@ -8,25 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from kernelyard.campaign.analysis import P_VALUES, Analysis, Answers, groups
-from kernelyard.campaign.candidates import files, levels_of
+from kernelyard.campaign.candidates import files, keys, levels_of
 from kernelyard.campaign.comparison import Side
-from kernelyard.campaign.kernelbench_files import RESULTS, is_ours, is_told, read, results_folder
+from kernelyard.campaign.kernelbench_files import RESULTS, is_told, read, results_folder
 from kernelyard.campaign.kernelbench_score import kernelbench_score
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
+from kernelyard.campaign.notes import MUST_AGREE, notes
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.outcomes import (
     EAGER,
     OPPONENTS,
     Method,
     Outcome,
-    baseline_of,
-    comparable,
-    has_compile,
     of_judged,
     of_kernelbench,
     opponents_beside,
 )
-from kernelyard.campaign.records import Foreign, Judged, Key
+from kernelyard.campaign.records import Foreign, Judged, Key, places_of
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source, readable
 from kernelyard.core.regular_file import read_at_most
@@ -50,8 +48,7 @@ FACTS: dict[str, Callable[[Verdict], str | None]] = {
     "sandbox": lambda verdict: verdict.sandbox.kind,
     "kernelyard": lambda verdict: verdict.environment.commit or verdict.environment.kernelyard,
 }
-"""What verdicts should have in common."""
-MUST_AGREE = ("device", "dtype", "mode", "timer", "cache")
+"""What verdicts should have in common, those of MUST_AGREE at the least."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,8 @@ class Run:
     suite_sha256: str | None
     elsewhere: tuple[Key, ...] = ()
     """Verdicts that `on` took out: of another text of their problem."""
+    waiting: tuple[Key, ...] = ()
+    """Solutions of which there is neither verdict nor result: the run was killed, or is under way."""
 
     def of(self, levels: Collection[int]) -> "Run":
         """Its part of those levels. Raises UsageError where there is none."""
@@ -75,8 +74,8 @@ class Run:
         if not judged and not results:
             said = ", ".join(map(str, sorted(levels)))
             raise UsageError(f"{self.folder}: no verdict on level {said}; expected a level of the run")
-        foreign = tuple(key for key in self.foreign if key.level in levels)
-        return replace(self, judged=judged, results=results, foreign=foreign)
+        foreign, waiting = (tuple(key for key in some if key.level in levels) for some in (self.foreign, self.waiting))
+        return replace(self, judged=judged, results=results, foreign=foreign, waiting=waiting)
 
     def on(self, suite: Suite) -> "Run":
         """Its verdicts on these very texts; KernelBench's results say not of which they are.
@@ -93,7 +92,10 @@ class Run:
             )
         elsewhere = {each.key for each in there} - {each.key for each in kept}
         foreign = tuple(key for key in self.foreign if (key.level, key.problem) in texts)
-        return replace(self, judged=kept, foreign=foreign, elsewhere=tuple(sorted(elsewhere)))
+        names = {place: entry.name for place, entry in suite.by_place.items()}
+        return replace(
+            self, judged=kept, foreign=foreign, elsewhere=tuple(sorted(elsewhere)), waiting=_waiting(self, names)
+        )
 
     @property
     def unexported(self) -> int:
@@ -154,14 +156,12 @@ class Run:
     @property
     def theirs(self) -> set[tuple[int, int]]:
         """Problems of which KernelBench's results are all there is, beside verdicts on others."""
-        places = {(key.level, key.problem) for key in self.foreign}
-        return places - {(each.level, each.problem) for each in self.judged}
+        return places_of(self.foreign) - {(each.level, each.problem) for each in self.judged}
 
     @property
     def rewritten(self) -> set[tuple[int, int]]:
         """Problems of which all verdicts are on another text."""
-        places = {(key.level, key.problem) for key in self.elsewhere}
-        return places - {(each.level, each.problem) for each in self.judged}
+        return places_of(self.elsewhere) - {(each.level, each.problem) for each in self.judged}
 
 
 def _verdict_of(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -193,7 +193,19 @@ def read_run(folder: Path, levels: Iterable[int] = ()) -> Run:
         said = f"neither {FILE_NAME} with a verdict nor {RESULTS} of a known level"
         raise UsageError(f"{folder}: {said}; expected the folder of a run, or --level")
     alone = {one.key for one in foreign} - {one.key for one in judged} if judged else set[Key]()
-    return Run(folder, tuple(judged), results, tuple(sorted(alone)), sha256)
+    run = Run(folder, tuple(judged), results, tuple(sorted(alone)), sha256)
+    return replace(run, waiting=_waiting(run))
+
+
+def _waiting(run: Run, names: Mapping[tuple[int, int], str] | None = None) -> tuple[Key, ...]:
+    told = {each.key for each in run.judged} | set(run.foreign)
+    told |= {
+        Key(level, problem, entry["sample_id"])
+        for level, results in run.results.items()
+        for problem, entries in results.items()
+        for entry in entries
+    }
+    return tuple(sorted(keys(run.folder, names) - told))
 
 
 def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answers]:
@@ -201,7 +213,7 @@ def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answ
 
     Verdicts are never mixed with KernelBench's results: these are taken where there is no verdict at all, and a problem
     that has nothing else beside verdicts is left out, for it was answered and nobody here judged it. So is one whose
-    verdicts are on another text.
+    verdicts are on another text, and one whose solutions wait for their verdict.
     """
     outcomes = [of_judged(each, opponents.find, run.methods) for each in run.judged] or _foreign_outcomes(
         run, opponents, suite
@@ -210,9 +222,10 @@ def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answ
     for outcome in outcomes:
         by_place.setdefault(outcome.place, []).append(outcome)
     entries = {(entry.level, entry.number): entry for entry in suite.entries} if suite else {}
+    waiting = places_of(run.waiting) - by_place.keys()
     return [
         _answers(place, by_place.get(place, []), entries.get(place), run, opponents)
-        for place in sorted(entries.keys() - run.theirs - run.rewritten if suite else by_place)
+        for place in sorted(entries.keys() - run.theirs - run.rewritten - waiting if suite else by_place)
     ]
 
 
@@ -289,7 +302,7 @@ def analyze(
         groups=counted,
         degenerate={present[place].title: why for place, why in sorted(degenerate.items()) if place in present},
         kernelbench=tuple(scores),
-        notes=(*_notes(run, opponents, suite), *_unshown(answers), *unknown),
+        notes=(*notes(run, opponents, suite, answers), *unknown),
     )
     return analysis, answers
 
@@ -311,64 +324,6 @@ def flagged(run: Run) -> dict[tuple[int, int], str]:
     """Problems that the judge itself found degenerate: another input's answer passed."""
     found = ((each, flag) for each in run.judged for flag in each.verdict.flags if flag.name == "degenerate_problem")
     return {(each.level, each.problem): flag.evidence for each, flag in found}
-
-
-def _notes(run: Run, opponents: Opponents, suite: Suite | None) -> Iterable[str]:
-    facts = run.facts
-    for name in MUST_AGREE:
-        if " and " in facts.get(name, ""):
-            yield f"these verdicts are of unlike settings, and one number of them means little: {name} {facts[name]}"
-    if count := run.unexported:
-        yield f"{count} verdicts are not in {RESULTS} and KernelBench's line: `kernelyard run RUN --export` adds them"
-    if run.judged and run.foreign:
-        also = f", and with them {len(run.theirs)} problems" if run.theirs else ""
-        where = "in its line and in no other" if suite is None or suite.whole else "in no line"
-        yield f"{len(run.foreign)} samples were judged by KernelBench alone: they are {where}{also}"
-    if not run.judged and any(map(is_ours, run.entries)):
-        yield f"judged by kernelyard, whose {FILE_NAME} is gone: what {RESULTS} keeps has no interval and no decision"
-    elif not run.judged:
-        yield "judged by KernelBench: right by its tolerance, speedups over stored means, no interval and no decision"
-    if suite is None:
-        yield "no suite was given: only problems with a sample count, and one that nobody answered is missed"
-    elif not suite.whole and run.results and opponents.theirs:
-        yield "KernelBench's definition is of whole levels: without its line, for a part of the suite was chosen"
-    if suite is not None and run.suite_sha256 not in (None, suite.sha256):
-        yield "the run was of another suite, or of other texts or another part of it: problems may be missed"
-    if run.elsewhere:
-        also = f", and with them {len(run.rewritten)} problems that have no other" if run.rewritten else ""
-        yield f"{len(run.elsewhere)} verdicts are not of this suite, but of other texts of its problems: left out{also}"
-    if run.judged:
-        yield from _baseline_notes(run, opponents)
-
-
-def _unshown(answers: Sequence[Answers]) -> Iterable[str]:
-    gains = [outcome.gains.get(EAGER) for each in answers for outcome in each.counted]
-    if count := sum(gain is not None and gain.measured is not None for gain in gains):
-        yield f"{count} speedups above 1 are no ties, and the judge's own clock does not show them: they count as 1x"
-
-
-def _baseline_notes(run: Run, opponents: Opponents) -> Iterable[str]:
-    if not opponents.ours:
-        yield "nothing stands against min(eager, compile) without --baseline FOLDER of `kernelyard baseline`"
-        return
-    verdicts = [each.verdict for each in run.judged]
-    found = [baseline_of(verdict, opponents.find) for verdict in verdicts]
-    if missing := found.count(None):
-        yield f"{missing} of {len(found)} verdicts have no baseline of the same problem text, dtype, mode and device"
-    pairs = [(baseline, verdict) for baseline, verdict in zip(found, verdicts, strict=True) if baseline is not None]
-    if unlike := sum(
-        verdict.time is not None and not comparable(baseline, verdict.time.method) for baseline, verdict in pairs
-    ):
-        yield f"{unlike} verdicts were timed by another method than their baselines: they stand against eager alone"
-    if untried := sum(not has_compile(baseline) for baseline, _ in pairs):
-        yield f"{untried} verdicts have a baseline in which torch.compile was not tried: they stand against eager alone"
-    others = {
-        baseline.environment.torch
-        for baseline, verdict in pairs
-        if baseline.environment.torch != verdict.environment.torch
-    }
-    if others:
-        yield f"baselines are of torch {' and '.join(sorted(others))}, verdicts of torch {run.facts['torch']}"
 
 
 def side_of(run: Run, answers: Sequence[Answers]) -> Side:
