@@ -1,5 +1,6 @@
 """A run that was killed, or is under way, analysed: what it has not come to is no wrong answer."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -68,3 +69,18 @@ def test_a_comparison_does_not_take_them_for_wrong(tmp_path: Path) -> None:
     runs: list[Run] = [read_run(folder).on(SUITE) for folder in (whole, killed(tmp_path))]
     sides = [side_of(run, answers_of(run, Opponents(), SUITE)) for run in runs]
     assert compare(*sides, P_VALUES).left_out == {f"level 1 problem 2 {name_of(2)}": f"not in {tmp_path / 'run'}"}
+
+
+def test_a_verdict_of_an_earlier_text_of_its_solution_is_said(tmp_path: Path) -> None:
+    texts = {problem: f"# solution {problem}" for problem in (1, 2, 3)}
+    verdicts = [judged(n, 3.0, solution_sha256=hashlib.sha256(text.encode()).hexdigest()) for n, text in texts.items()]
+    run = run_folder(tmp_path / "run", verdicts)
+    for problem, text in texts.items():
+        (run / f"level_1_problem_{problem}_sample_0_kernel.py").write_text(text)
+    assert not [note for note in analyze(read_run(run), Opponents(), None, {})[0].notes if "no longer" in note]
+    (run / "level_1_problem_1_sample_0_kernel.py").write_text("# another")
+    (run / "level_1_problem_2_sample_0_kernel.py").unlink()
+    (run / "level_1_problem_2_sample_0_kernel.py").symlink_to("nowhere")
+    (run / "level_1_problem_3_sample_0_kernel.py").unlink()
+    (note,) = [note for note in analyze(read_run(run), Opponents(), None, {})[0].notes if "no longer" in note]
+    assert note.startswith("2 solutions are no longer as they were judged")

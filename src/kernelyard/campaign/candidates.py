@@ -86,6 +86,14 @@ def read(path: Path) -> Source:
         raise UsageError(f"{path}: cannot be read ({error}); expected a solution") from None
 
 
+def readable_solution(path: Path) -> Source | None:
+    """None where it cannot be read: whoever looks at a run need not be who judged it."""
+    try:
+        return read(path)
+    except UsageError:
+        return None
+
+
 def files(folder: Path, names: Mapping[tuple[int, int], str]) -> Iterator[tuple[Key | None, Path]]:
     """Every file that has a solution's name; without a key where its problem is not among `names`, by place."""
     for key, path in _numbered(folder):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelyard.campaign.analysis import P_VALUES, Analysis, Answers, groups
-from kernelyard.campaign.candidates import files, keys, levels_of
+from kernelyard.campaign.candidates import files, keys, levels_of, readable_solution
 from kernelyard.campaign.comparison import Side
 from kernelyard.campaign.kernelbench_files import RESULTS, is_told, read, results_folder
 from kernelyard.campaign.kernelbench_score import kernelbench_score
@@ -26,10 +26,8 @@ from kernelyard.campaign.outcomes import (
 )
 from kernelyard.campaign.records import Foreign, Judged, Key, places_of
 from kernelyard.core.errors import UsageError
-from kernelyard.core.problem import Source, readable
-from kernelyard.core.regular_file import read_at_most
+from kernelyard.core.problem import readable
 from kernelyard.core.verdict import Verdict
-from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
 from kernelyard.suites.suite import Entry, Suite
 
 Results = Mapping[int, Sequence[Mapping[str, Any]]]
@@ -302,7 +300,7 @@ def analyze(
         groups=counted,
         degenerate={present[place].title: why for place, why in sorted(degenerate.items()) if place in present},
         kernelbench=tuple(scores),
-        notes=(*notes(run, opponents, suite, answers), *unknown),
+        notes=(*notes(run, opponents, suite, answers), *_changed(run, answers), *unknown),
     )
     return analysis, answers
 
@@ -312,12 +310,21 @@ def sources_of(run: Run, answers: Sequence[Answers]) -> dict[Key, str]:
     hashes = {each.key: each.verdict.solution_sha256 for each in run.judged}
     wanted = {outcome.key for each in answers for outcome in each.outcomes}
     found = {}
-    for key, path in files(run.folder, {(each.level, each.number): each.name for each in answers}):
-        if key in wanted and path.is_file():
-            text = read_at_most(path, MAX_SOURCE_BYTES).decode("utf-8", "replace")
-            if key not in hashes or Source(path, text).sha256 == hashes[key]:
-                found[key] = text
+    for key, path in files(run.folder, _names(answers)):
+        source = readable_solution(path) if key in wanted else None
+        if key is not None and source is not None and hashes.get(key, source.sha256) == source.sha256:
+            found[key] = source.text
     return found
+
+
+def _changed(run: Run, answers: Sequence[Answers]) -> Iterable[str]:
+    judged = {each.key for each in run.judged} & keys(run.folder, _names(answers))
+    if count := len(judged - sources_of(run, answers).keys()):
+        yield f"{count} solutions are no longer as they were judged: their old verdicts count until there are others"
+
+
+def _names(answers: Sequence[Answers]) -> dict[tuple[int, int], str]:
+    return {(each.level, each.number): each.name for each in answers}
 
 
 def flagged(run: Run) -> dict[tuple[int, int], str]:
