@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ from kernelyard.campaign import ledger as module
 from kernelyard.campaign import work as work_module
 from kernelyard.campaign.ledger import FILE_NAME, Ledger, Owner
 from kernelyard.campaign.records import Candidate, Foreign, Key
+from kernelyard.campaign.runs import read_run
 from kernelyard.campaign.work import Task, Work
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Status
+from kernelyard.suites.suite import Suite
 
 KEY = Key(1, 1, 0)
 OTHER = Key(1, 1, 1)
@@ -40,6 +43,18 @@ def test_a_verdict_is_read_back_as_it_was(ledger: Ledger, tmp_path: Path) -> Non
         assert again.judged() == verdicts[::-1]
         assert again.settings == SETTINGS and again.meta("suite_sha256") == suite().sha256
         assert again.stands(KEY) == ("s", "p", Status.TIMEOUT)
+
+
+def test_a_run_that_was_judged_in_parts_is_of_none_of_their_suites(ledger: Ledger) -> None:
+    entry = suite().entries[0]
+    whole = Suite("made up", (entry, replace(entry, number=2)))
+    second = Suite("made up", whole.entries[1:], whole=False)
+    ledger.finish(judged(KEY))
+    ledger.begin(second, SETTINGS, ENVIRONMENT)
+    ledger.finish(judged(Key(1, 2, 0)))
+    assert ledger.meta("suite_sha256") == "" and read_run(ledger.path.parent).suite_sha256 is None
+    ledger.begin(whole, SETTINGS, ENVIRONMENT)
+    assert read_run(ledger.path.parent).suite_sha256 == whole.sha256
 
 
 def test_the_first_verdict_stands(ledger: Ledger) -> None:

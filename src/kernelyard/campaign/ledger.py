@@ -127,9 +127,11 @@ class Ledger:
                 was, now = kept.model_dump(mode="json"), settings.model_dump(mode="json")
                 changed = ", ".join(f"{name} {was[name]}, not {now[name]}" for name in was if was[name] != now[name])
                 raise UsageError(f"{self.path.parent} was judged with {changed}; expected the same, or another folder")
+            places = do("SELECT DISTINCT level, problem FROM verdicts").fetchall()
             for name, value in (
                 ("suite", suite.name),
-                ("suite_sha256", suite.sha256),
+                # Judged in parts, the run is of none of them; what is on other texts is judged again.
+                ("suite_sha256", suite.sha256 if suite.texts.keys() >= set(places) else ""),
                 ("settings", settings.model_dump_json()),
                 ("environment", environment.model_dump_json()),
             ):
@@ -147,7 +149,10 @@ class Ledger:
             return lease[:3] != self._who and lease[3] > time.time() and not Owner(*lease[:3]).gone
 
     def meta(self, name: str) -> str | None:
-        """What `begin` noted: `suite`, `suite_sha256`, `settings`, `environment`, the latter two as JSON."""
+        """What `begin` noted: `suite`, `suite_sha256`, `settings`, `environment`, the latter two as JSON.
+
+        `suite_sha256` is empty where verdicts are on problems that the last suite has not.
+        """
         with self._transaction() as do:
             row = do("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return row[0] if row else None

@@ -60,6 +60,7 @@ class Run:
     foreign: tuple[Key, ...]
     """Beside verdicts: samples that KernelBench judged and nobody since."""
     suite_sha256: str | None
+    """Of the suite that was asked for; None where that is not known, as of a run that was judged in parts."""
     elsewhere: tuple[Key, ...] = ()
     """Verdicts that `on` took out: of another text of their problem."""
     waiting: tuple[Key, ...] = ()
@@ -182,7 +183,7 @@ def read_run(folder: Path, levels: Iterable[int] = ()) -> Run:
     sha256 = None
     if (folder / FILE_NAME).exists():
         with Ledger(folder) as ledger:
-            judged, foreign, sha256 = ledger.judged(), ledger.foreign(), ledger.meta("suite_sha256")
+            judged, foreign, sha256 = ledger.judged(), ledger.foreign(), ledger.meta("suite_sha256") or None
     known = {each.level for each in judged} | {each.level for each in foreign}
     known = known or levels_of(folder) or set(levels)
     paths = {level: results_folder(folder, level, known) / RESULTS for level in sorted(known)}
