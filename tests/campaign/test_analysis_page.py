@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from html_page import Page
 from made_up_runs import baseline, baselines, judged, run_folder
+from rich.console import Console
 
+from kernelyard.campaign.comparison import compare
 from kernelyard.campaign.opponents import Opponents
-from kernelyard.campaign.runs import analyze, answers_of, flagged, read_run, sources_of
+from kernelyard.campaign.runs import analyze, answers_of, flagged, read_run, side_of, sources_of
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence, Status, StressRecord
-from kernelyard.report.campaign import analysis_text
+from kernelyard.report.campaign import analysis_text, comparison_text
 from kernelyard.report.campaign_drawings import drawings
 from kernelyard.report.campaign_html import render
 from kernelyard.report.campaign_plots import save_pictures
@@ -183,6 +185,17 @@ def test_the_terminal_shows_the_same_numbers(tmp_path) -> None:
     assert "all: 2 eager" in text
     assert "50.0 % (1.3-98.7)" in text
     assert "incorrect_value check 1 50.0 % 1" in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 150])
+def test_no_number_is_cut_short_on_a_narrow_terminal(tmp_path, width) -> None:
+    run = read_run(run_folder(tmp_path / "run", [judged(n, 1.0 + n / 7, sample=s) for n in (1, 2) for s in (0, 1)]))
+    found, answers = analyze(run, Opponents(), None, {}, (0.0, 0.5, 1.0, 1.5, 2.0), (1, 2))
+    side = side_of(run, answers)
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(analysis_text(found), comparison_text(compare(side, side, (0.0, 1.0, 2.0))))
+    assert "…" not in captured.get()
 
 
 def test_a_histogram_and_a_curve_hold_every_sample(tmp_path) -> None:

@@ -55,12 +55,13 @@ def _shares(groups: tuple[Group, ...]) -> Table:
     table = Table(box=box.SIMPLE, caption_justify="left")
     p_values = list(dict.fromkeys(p for group in groups for against in group.against for p in against.fast))
     k_values = list(dict.fromkeys(k for group in groups for k in group.pass_at))
-    table.add_column("problems")
-    table.add_column("against")
+    # On a narrow screen numbers go on in the next line: cut short they would be others.
+    table.add_column("problems", overflow="fold")
+    table.add_column("against", overflow="fold")
     for name in (*(f"fast_{p}" for p in p_values), "faster, decided", "speedup of the right", "% of the floor"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for k in k_values:
-        table.add_column(f"pass@{k}", justify="right")
+        table.add_column(f"pass@{k}", justify="right", overflow="fold")
     for group in groups:
         rows: tuple[Against | None, ...] = group.against or (None,)
         for place, against in enumerate(rows):
@@ -81,9 +82,9 @@ def _shares(groups: tuple[Group, ...]) -> Table:
 def _endings(group: Group) -> Table:
     table = Table(box=box.SIMPLE)
     for name in ("ending", "phase"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for name in ("samples", "share", "problems"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for ending in group.endings:
         share = format_percent(100 * ending.samples / group.samples)
         table.add_row(ending.status, ending.phase or "", str(ending.samples), share, str(ending.problems))
@@ -135,10 +136,10 @@ def comparison_text(comparison: Comparison, single: bool = True) -> RenderableTy
 
 def _differences(differences: tuple[Difference, ...], first: str) -> Table:
     table = Table(box=box.SIMPLE)
-    table.add_column(first)
+    table.add_column(first, overflow="fold")
     for name in ("A", "B", "A over B (95 %)", "better in A / B", "problems", "chance"):
-        table.add_column(name, justify="right")
-    table.add_column("difference")
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("difference", overflow="fold")
     for each in differences:
         of_speed = each.ratio is not None
         values = [
