@@ -448,6 +448,19 @@ def test_of_results_of_two_devices_none_is_held_against_the_others_times(tmp_pat
     assert found.settings[0] == "device a CPU and an A100" and "unlike settings" in found.notes[0]
 
 
+@pytest.mark.parametrize("runtime", [1e-320, 1e-30, 1e30, 1e308, math.inf, math.nan, 0.0, -1.0])
+def test_a_runtime_that_is_no_time_is_none(tmp_path, runtime) -> None:
+    """1e-30 beside 1 ended the analysis: the interval of two such ratios is beyond what a float holds."""
+    theirs(tmp_path)
+    right = {"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}}
+    results = {"1": [{**right, "runtime": runtime}], "2": [{**right, "runtime": 1.0}]}
+    (tmp_path / "run" / "eval_results.json").write_text(json.dumps(results))
+    found, _ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
+    eager = found.groups[0].against[0]
+    assert (eager.fast["0"].count, eager.untimed, eager.speedup.of) == (2, 1, 1)
+    assert math.isfinite(eager.speedup.value) and Analysis.model_validate_json(found.model_dump_json()) == found
+
+
 def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
     theirs(tmp_path)
     run_folder(tmp_path / "run", [judged(4, 3.0)])

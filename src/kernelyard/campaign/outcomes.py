@@ -1,11 +1,10 @@
 """What became of each sample, as an analysis counts it: right or wrong, and how fast beside which opponent."""
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelyard.campaign.baselines import Baseline, Variant
+from kernelyard.campaign.baselines import LEAST_MS, MOST_MS, Baseline, Variant
 from kernelyard.campaign.intervals import product
 from kernelyard.campaign.records import NO_VERDICT, Judged, Key
 from kernelyard.core.verdict import Decision, Status, Verdict
@@ -165,7 +164,7 @@ def of_kernelbench(
     runtime = entry["runtime"]
     best_ms = min(eager_ms, compile_ms) if eager_ms is not None and compile_ms is not None else None
     known = {opponent: ms for opponent, ms in ((EAGER, eager_ms), (BEST, best_ms)) if ms is not None}
-    timed = right and isinstance(runtime, (int, float)) and math.isfinite(runtime) and runtime > 0
+    timed = right and LEAST_MS <= runtime <= MOST_MS
     return Outcome(
         key=key,
         name=name,
