@@ -16,8 +16,9 @@ __device__ inline unsigned max_pair(unsigned a, unsigned b, Half) {
   return result;
 }
 
+// Packed maxima are of sm_80 and newer.
 template <typename T, int WIDTH, int COUNT> __device__ float max_of(const Vector<T, WIDTH> (&chunks)[COUNT]) {
-  if constexpr (sizeof(T) == 2 && WIDTH > 1) {
+  if constexpr (sizeof(T) == 2 && WIDTH > 1 && __CUDA_ARCH__ >= 800) {
     unsigned max = reinterpret_cast<const unsigned*>(&chunks[0].raw)[0];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {

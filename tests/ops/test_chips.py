@@ -1,0 +1,81 @@
+"""What the CUDA backends would launch on chips that are not here: code that the chip has."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from kernelyard.kernels import launch, nvrtc
+from kernelyard.kernels.norms import forward as norms
+from kernelyard.ops.cross_entropy import cuda as cross_entropy
+from kernelyard.ops.softmax import cuda as softmax
+
+
+class Chip(NamedTuple):
+    capability: tuple[int, int]
+    processors: int
+    shared: int
+    """Bytes of shared memory that one CTA may have."""
+
+
+CHIPS = {
+    "T4": Chip((7, 5), 40, 64 << 10),
+    "A100": Chip((8, 0), 108, 163 << 10),
+    "RTX 4090": Chip((8, 9), 128, 99 << 10),
+    "H100": Chip((9, 0), 132, 227 << 10),
+}
+NORM: dict[str, Any] = {"eps": 1e-5, "offset": 0.0, "casting": "gemma", "centred": True, "count": 1, "dim": -1}
+
+
+@pytest.fixture(params=CHIPS)
+def chip(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Chip:
+    found = CHIPS[request.param]
+    facts = SimpleNamespace(multi_processor_count=found.processors, shared_memory_per_block_optin=found.shared)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: found.capability)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _=None: facts)
+    return found
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The arguments of every launcher that is made; none of them launches."""
+    made: list[dict[str, Any]] = []
+
+    def note(self: Any, label: str, source: Any, kernel: str, defines: nvrtc.Defines, **shape: Any) -> None:
+        made.append({"label": label, "source": source, "kernel": kernel, "defines": defines, **shape})
+
+    monkeypatch.setattr(launch.Launcher, "__init__", note)
+    monkeypatch.setattr(launch.Launcher, "bind", lambda *_: lambda *_: None)
+    return made
+
+
+def _loss(x: torch.Tensor) -> None:
+    call = cross_entropy.Call(x.shape, x.stride(), x.dtype, x.device, 0, torch.int64, -100, "none", 0.0, 0.0)
+    cross_entropy._prepare_forward(call, x.shape[:1], keep=False, gradient=False)
+
+
+def _layer_norm(x: torch.Tensor) -> None:
+    parameter = x.new_empty(x.shape[-1])
+    norms.prepare_result(x, parameter, parameter, **NORM)
+
+
+CALLS: dict[str, Callable[[torch.Tensor], object]] = {
+    "softmax": lambda x: softmax._prepare_forward(x, -1),
+    "layer_norm": _layer_norm,
+    "cross_entropy of each row": _loss,
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "shape"),
+    [("softmax", (4, 32768)), ("layer_norm", (16, 2_097_152)), ("cross_entropy of each row", (4096, 32768))],
+)
+def test_what_is_launched_compiles_for_the_chip(
+    call: str, shape: tuple[int, int], chip: Chip, launched: list[dict[str, Any]]
+) -> None:
+    CALLS[call](torch.empty(shape, dtype=torch.bfloat16, device="meta"))
+    target = launch.architecture(torch.device("cuda", 0))
+    for one in launched:
+        assert one["kernel"].encode() in nvrtc._compile(one["source"], one["defines"], target)
