@@ -182,13 +182,14 @@ def test_infinite_logits_do_as_in_torch(device: torch.device) -> None:
                 torch.testing.assert_close(dx, exact, equal_nan=True)
 
 
+@pytest.mark.parametrize("peak", [3.3e38, 1e30, 1e12, 1e10])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_logits_at_the_ends_of_the_range_do_not_overflow(dtype: torch.dtype, device: torch.device) -> None:
-    """3.3e38 times log2(e) is more than a float holds."""
+def test_logits_at_the_ends_of_the_range_do_not_overflow(dtype: torch.dtype, peak: float, device: torch.device) -> None:
+    """3.3e38 times log2(e) is more than a float holds, and the rounding of 1e10 times it is more than an exponent."""
     logits = torch.zeros(4, 4096, device=device, dtype=dtype)
-    logits[0, 7] = logits[1, 7:9] = 3.3e38
-    logits[2] = -3.3e38
-    logits[3] = 3.3e38
+    logits[0, 7] = logits[1, 7:9] = peak
+    logits[2] = -peak
+    logits[3] = peak
     target = torch.tensor([7, 8, 3, 4095], device=device)
     exact = F.cross_entropy(logits.double(), target, reduction="none").to(dtype)
     for module in _usable(device):

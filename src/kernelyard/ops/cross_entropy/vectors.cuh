@@ -40,11 +40,12 @@ template <typename T, int WIDTH, int COUNT> __device__ float max_of(const Vector
 }
 
 // Sum of exp(x - max): what the rounding of max log2(e) puts on every element alike comes off the sum, so that logits
-// around 1000 lose nothing. Where that product overflows, the difference comes first.
+// around 1000 lose nothing. From 2^24 on that rounding may be more than 1, and its own exponential overflows from 2^31
+// on: there the difference comes first.
 template <typename T, int WIDTH, int COUNT>
 __device__ float sum_below(const Vector<T, WIDTH> (&chunks)[COUNT], float max) {
   const float shift = max * LOG2_E;
-  const bool fused = fabsf(shift) < INF;
+  const bool fused = fabsf(shift) < float(1 << 24);
   float sum = 0.f;
   if (fused) {
 #pragma unroll
