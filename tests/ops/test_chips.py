@@ -25,6 +25,8 @@ CHIPS = {
     "A100": Chip((8, 0), 108, 163 << 10),
     "RTX 4090": Chip((8, 9), 128, 99 << 10),
     "H100": Chip((9, 0), 132, 227 << 10),
+    "B200": Chip((10, 0), 148, 227 << 10),
+    "RTX 5090": Chip((12, 0), 170, 99 << 10),
 }
 NORM: dict[str, Any] = {"eps": 1e-5, "offset": 0.0, "casting": "gemma", "centred": True, "count": 1, "dim": -1}
 

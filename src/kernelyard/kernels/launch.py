@@ -53,9 +53,9 @@ _NO_CONTEXT = 201
 
 
 def architecture(device: torch.device) -> str:
-    """The target for a device: sm_90a on Hopper, whose own instructions need the `a`, else sm_<major><minor>."""
+    """The target for a device: sm_<major><minor>, with an `a` from Hopper on for setmaxnreg, which needs it."""
     major, minor = torch.cuda.get_device_capability(device)
-    return f"sm_{major}{minor}" + ("a" if major == 9 else "")
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
 class Launcher:
