@@ -1,6 +1,6 @@
-"""What the CUDA backends would launch on chips that are not here: code that the chip has."""
+"""What the CUDA backends would launch on chips that are not here: within the chip's limits, of code that it has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -18,15 +18,17 @@ class Chip(NamedTuple):
     processors: int
     shared: int
     """Bytes of shared memory that one CTA may have."""
+    cluster: int
+    """CTAs of the largest cluster."""
 
 
 CHIPS = {
-    "T4": Chip((7, 5), 40, 64 << 10),
-    "A100": Chip((8, 0), 108, 163 << 10),
-    "RTX 4090": Chip((8, 9), 128, 99 << 10),
-    "H100": Chip((9, 0), 132, 227 << 10),
-    "B200": Chip((10, 0), 148, 227 << 10),
-    "RTX 5090": Chip((12, 0), 170, 99 << 10),
+    "T4": Chip((7, 5), 40, 64 << 10, 1),
+    "A100": Chip((8, 0), 108, 163 << 10, 1),
+    "RTX 4090": Chip((8, 9), 128, 99 << 10, 1),
+    "H100": Chip((9, 0), 132, 227 << 10, 16),
+    "B200": Chip((10, 0), 148, 227 << 10, 16),
+    "RTX 5090": Chip((12, 0), 170, 99 << 10, 8),
 }
 NORM: dict[str, Any] = {"eps": 1e-5, "offset": 0.0, "casting": "gemma", "centred": True, "count": 1, "dim": -1}
 
@@ -53,9 +55,9 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return made
 
 
-def _loss(x: torch.Tensor) -> None:
-    call = cross_entropy.Call(x.shape, x.stride(), x.dtype, x.device, 0, torch.int64, -100, "none", 0.0, 0.0)
-    cross_entropy._prepare_forward(call, x.shape[:1], keep=False, gradient=False)
+def _loss(x: torch.Tensor, reduction: str, *, gradient: bool) -> None:
+    call = cross_entropy.Call(x.shape, x.stride(), x.dtype, x.device, 0, torch.int64, -100, reduction, 0.0, 0.0)
+    cross_entropy._prepare_forward(call, x.shape[:1], keep=gradient, gradient=gradient)
 
 
 def _layer_norm(x: torch.Tensor) -> None:
@@ -65,9 +67,31 @@ def _layer_norm(x: torch.Tensor) -> None:
 
 CALLS: dict[str, Callable[[torch.Tensor], object]] = {
     "softmax": lambda x: softmax._prepare_forward(x, -1),
+    "softmax backward": lambda x: softmax._prepare_backward(x, x, -1),
     "layer_norm": _layer_norm,
-    "cross_entropy of each row": _loss,
+    "cross_entropy": lambda x: _loss(x, "mean", gradient=False),
+    "cross_entropy with gradient": lambda x: _loss(x, "mean", gradient=True),
+    "cross_entropy of each row": lambda x: _loss(x, "none", gradient=False),
 }
+
+
+def _shapes() -> Iterator[tuple[int, int]]:
+    for rows in (1, 16, 20_000):
+        for power in range(9, 24):
+            yield rows, 1 << power
+            yield rows, (1 << power) + 8
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_launch_asks_for_more_than_a_chip_has(call: str, chip: Chip, launched: list[dict[str, Any]]) -> None:
+    for shape in _shapes():
+        for dtype in (torch.float32, torch.bfloat16):
+            CALLS[call](torch.empty(shape, dtype=dtype, device="meta"))
+    assert launched
+    for one in launched:
+        assert one["threads"] <= 1024
+        assert one.get("cluster", 1) <= chip.cluster, one
+        assert one.get("shared_bytes", 0) <= chip.shared, one
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from cuda.core import Device, ObjectCode
 
 from kernelyard.kernels.counters import tally
 from kernelyard.kernels.nvrtc import Defines, cubin
+from kernelyard.kernels.plans import PORTABLE_CLUSTER
 
 Grid = int | tuple[int, int]
 Bound = Callable[..., None]
 """A kernel with its grid and sizes: called with addresses, it launches on the device's current stream."""
 
 _kernels: dict[tuple[Any, ...], Any] = {}
-_PORTABLE_CLUSTER = 8
 _WARP = 32
 
 
@@ -246,7 +246,7 @@ def _kernel(
             code = ObjectCode.from_cubin(cubin(source, defines, architecture(device)))
             kernel = code.get_kernel(name)
             attribute = driver.CUfunction_attribute
-            if cluster > _PORTABLE_CLUSTER:
+            if cluster > PORTABLE_CLUSTER:
                 _allow(kernel, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, device)
             if shared_bytes:
                 # More than 48 KB, the kernel's static arrays included, must be asked for.

@@ -54,7 +54,8 @@ class Limits:
 
 
 LARGEST_CLUSTER = 16
-"""More than 8 is not portable, but every Hopper allows it."""
+"""More than 8 is not portable, but every Hopper allows it, and Blackwell in a data centre."""
+PORTABLE_CLUSTER = 8
 
 
 class Fit(NamedTuple):
@@ -255,10 +256,13 @@ def rows(limits: Limits, device: torch.device, size: int, length: int, fit: Fit)
     if vectors <= threads * items:
         cta = limits.shared_cta if threads >= 8 else 2 * limits.shared_cta
         return RowPlan(fit, threads, max(1, cta // threads), -(-vectors // threads))
-    if fit.vec > 1 and torch.cuda.get_device_capability(device)[0] >= 9:
+    largest = largest_cluster(device)
+    if fit.vec > 1 and largest > 1:
+        room = _shared_bytes(device)
         for stage in limits.stages:
-            if vectors * VECTOR <= stage.bytes * LARGEST_CLUSTER:
-                return _staged(stage, vectors, fit)
+            staged = _staged(stage, vectors, fit)
+            if staged.cluster <= largest and staged.shared_bytes(limits) <= room:
+                return staged
     if fit.vec > 1 and torch.cuda.get_device_capability(device)[0] >= 8:
         plan = _chip(limits, device, vectors, fit)
         if plan is not None:
@@ -274,6 +278,19 @@ def processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def largest_cluster(device: torch.device) -> int:
+    """CTAs of the largest cluster that a device runs: 1 before Hopper."""
+    major = torch.cuda.get_device_capability(device)[0]
+    if major in (9, 10):
+        return LARGEST_CLUSTER
+    return PORTABLE_CLUSTER if major > 10 else 1
+
+
+def _shared_bytes(device: torch.device) -> int:
+    """Of the rows that a CTA holds: what it may have, without what a kernel takes beside them."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin - _OWN  # type: ignore[attr-defined]
+
+
 def _least_threads(vectors: int, fit: Fit) -> int:
     """Threads of a short row. Several vectors each keep more bytes on their way; one each reads neighbours together.
 
@@ -286,22 +303,21 @@ def _least_threads(vectors: int, fit: Fit) -> int:
 
 
 def _staged(stage: Stage, vectors: int, fit: Fit) -> StagedPlan:
-    cluster = min(LARGEST_CLUSTER, power_above(-(-vectors * VECTOR // stage.bytes)))
+    cluster = power_above(-(-vectors * VECTOR // stage.bytes))
     items = -(-vectors // (stage.threads * cluster))
     return StagedPlan(fit, stage.threads, 1, items, cluster, stage.one_in_registers)
 
 
 _CHIP_TILE = 1024
 """Vectors of a tile, over all inputs."""
-_CHIP_OWN = 6 << 10
-"""Bytes of shared memory that a kernel takes beside the ring."""
+_OWN = 6 << 10
+"""Bytes of shared memory that a kernel takes beside the rows it holds."""
 
 
 def _chip(limits: Limits, device: torch.device, vectors: int, fit: Fit) -> ChipPlan | None:
     """One CTA to an SM, with all of its shared memory as the ring; None for a row that is too long for it."""
-    chip = torch.cuda.get_device_properties(device)
-    ctas = chip.multi_processor_count
-    ring = (chip.shared_memory_per_block_optin - _CHIP_OWN) // (_CHIP_TILE * VECTOR)  # type: ignore[attr-defined]
+    ctas = processors(device)
+    ring = _shared_bytes(device) // (_CHIP_TILE * VECTOR)
     share = -(-vectors // ctas)
     # A row that fills more than half of the ring leaves too little of it to hide the time until its total is known:
     # softmax of 4 million fp32 elements 79 %, with a tail of 4 tiles in registers 90, of 6 83.

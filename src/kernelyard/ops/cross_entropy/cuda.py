@@ -49,7 +49,7 @@ class Builder:
         self.view = rows_of(call.shape, call.strides)
         self.size = call.dtype.itemsize
         self.start = 0 if self.view.copied else call.start
-        self.modern = torch.cuda.get_device_capability(call.device)[0] >= 9
+        self.largest_cluster = plans.largest_cluster(call.device)
         self.reduced, self.mean = call.reduction != "none", call.reduction == "mean"
         self.sizes = (*self.view[:-1], call.ignore_index, _bits(call.label_smoothing), _bits(call.z_loss))
         self.macros: Defines = (
@@ -86,7 +86,7 @@ class Builder:
     def small(self) -> Bound:
         """x, target, loss, kept."""
         plan = plans.small(self.size, plans.fit_alone(self.size, self.view, self.start))
-        cluster = min(plans.LARGEST_CLUSTER, power_above(self.view.rows))
+        cluster = min(self.largest_cluster, power_above(self.view.rows))
         macros = tuple((name, cluster if name == "CLUSTER" else value) for name, value in plan.macros)
         launcher = self.launcher("small", "small_forward", macros, plan.threads, cluster=cluster)
         return launcher.bind(1, 4, *self.sizes, int(self.mean))
@@ -108,7 +108,7 @@ class Builder:
 
     def join(self, plan: StreamPlan) -> Bound:
         """x, target, loss, kept, parts."""
-        cluster = plans.LARGEST_CLUSTER if self.reduced and self.modern else 1
+        cluster = self.largest_cluster if self.reduced else 1
         grid = 1 if self.reduced else -(-self.view.rows // 32)
         join = self.totals("totals_join", True, cluster)
         return join.bind(grid, 5, *self.sizes, plan.chunks, int(self.mean))
@@ -188,7 +188,7 @@ def _prepare_forward(call: Call, targets: torch.Size, keep: bool, gradient: bool
         return _prepare_nothing(call, outputs)
     builder = Builder(call)
     copied = builder.view.copied
-    if builder.modern and not none and not gradient and plans.is_small(builder.view, builder.size):
+    if builder.largest_cluster > 1 and not none and not gradient and plans.is_small(builder.view, builder.size):
         small = builder.small()
 
         def run_small(input: torch.Tensor, target: torch.Tensor) -> Outputs:

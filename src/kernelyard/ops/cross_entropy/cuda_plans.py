@@ -6,7 +6,7 @@ import torch
 
 from kernelyard.kernels import plans
 from kernelyard.kernels.nvrtc import Defines
-from kernelyard.kernels.plans import LARGEST_CLUSTER, VECTOR, Fit, Limits, RowPlan, Stage, StagedPlan
+from kernelyard.kernels.plans import LARGEST_CLUSTER, VECTOR, Fit, Limits, RowPlan, Stage, StagedPlan, largest_cluster
 from kernelyard.kernels.powers import power_above
 from kernelyard.ops.cross_entropy.rows import Rows
 
@@ -131,9 +131,9 @@ def gradient_alone(device: torch.device, size: int, view: Rows, fit: Fit) -> Str
 
 def totals_cluster(device: torch.device, rows: int, alone: int = 4096) -> int:
     """CTAs of 1024 threads that add up the rows: one to `alone` of them, or where there are no clusters."""
-    if torch.cuda.get_device_capability(device)[0] < 9 or rows <= alone:
+    if rows <= alone:
         return 1
-    return 4 if rows <= 16384 else LARGEST_CLUSTER
+    return min(largest_cluster(device), 4 if rows <= 16384 else LARGEST_CLUSTER)
 
 
 def sum_threads(sums: int) -> int:
