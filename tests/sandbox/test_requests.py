@@ -35,6 +35,17 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         return x * self.scale
 """
+LAZY = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.LazyLinear(2)
+
+    def forward(self, x):
+        return self.fc(x)
+"""
 COLLECTS = """
 import gc
 import torch
@@ -87,6 +98,16 @@ def test_weights_are_given_to_whoever_has_their_names_and_more_besides() -> None
         assert answer.tolist() == [1.0, 2.0, 3.0]
     with opened(MORE, {"scale": torch.ones(4)}) as (_, weights):
         assert weights == "seed"
+
+
+def test_weights_are_given_to_whoever_has_no_shape_of_his_own_yet() -> None:
+    x = torch.ones(3)
+    given = {"fc.weight": torch.arange(6.0).view(2, 3), "fc.bias": torch.tensor([10.0, 20.0])}
+    with opened(LAZY, given) as (session, weights):
+        assert weights == "state_dict"
+        session.run([[x]])
+        (answer,) = session.fetch(0, [x[:2]]).tensors or ()
+        assert answer.tolist() == [13.0, 32.0]
 
 
 @pytest.mark.parametrize(

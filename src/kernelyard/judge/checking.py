@@ -13,7 +13,8 @@ import torch
 
 from kernelyard.core.verdict import Flag, Status, StressRecord
 from kernelyard.judge.compare import same_bits
-from kernelyard.judge.exam import Exam, Mark
+from kernelyard.judge.contract import Mark
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, accept
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import Question, tensors_of

@@ -1,8 +1,49 @@
-"""How an answer has to lie in memory: where the honest one lies, with its strides or contiguous."""
+"""What an answer has to be whatever its values: named, shaped and typed as the honest one, and lying in memory so."""
+
+from dataclasses import dataclass
 
 from torch import Tensor
 
+from kernelyard.core.verdict import ErrorFigures, Status
+from kernelyard.core.workload import dtype_name
+from kernelyard.judge.question import Honest
+from kernelyard.sandbox.returned import Fetched
 from kernelyard.sandbox.wire import OutputSpec
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How an answer fared."""
+
+    status: Status
+    message: str = ""
+    report: str = ""
+    errors: tuple[ErrorFigures, ...] = ()
+
+
+def breach(honest: Honest, fetched: Fetched) -> Mark | None:
+    """What of one call's outputs is not as the honest answer's, whatever their values; None for nothing."""
+    names = tuple(output.name for output in fetched.outputs)
+    if names != honest.names:
+        return Mark(
+            Status.INCORRECT_SHAPE,
+            f"returned {', '.join(names) or 'nothing'}; expected {', '.join(honest.names)}",
+        )
+    for output, expected in zip(fetched.outputs, honest.answers, strict=True):
+        if output.kind != "Tensor":
+            return Mark(Status.REJECTED, f"{output.name} is a {output.kind}; expected a plain torch.Tensor")
+        if output.shape != tuple(expected.shape):
+            return Mark(
+                Status.INCORRECT_SHAPE, f"{output.name}: shape {output.shape}, expected {tuple(expected.shape)}"
+            )
+        plain = dtype_name(expected.dtype)
+        if output.dtype != plain:
+            return Mark(Status.INCORRECT_DTYPE, f"{output.name}: dtype {output.dtype}, expected {plain}")
+        if reason := misplaced(output, expected):
+            return Mark(Status.REJECTED, f"{output.name}: {reason}")
+    if fetched.tensors is None:
+        return Mark(Status.REJECTED, "the outputs were described and not written")
+    return None
 
 
 def misplaced(output: OutputSpec, expected: Tensor) -> str | None:

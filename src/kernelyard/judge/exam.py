@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from kernelyard.core.problem import Problem, each_tensor, place
 from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.compare import CHUNK, compare, finite, passes, same_bits
-from kernelyard.judge.contract import misplaced
+from kernelyard.judge.contract import Mark, breach
 from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
 from kernelyard.judge.question import Honest, Question, tensors_of
@@ -36,16 +35,6 @@ MOST_OUTPUTS = 1024
 
 class InvalidProblem(Exception):
     """The reference cannot serve as one."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """How an answer fared."""
-
-    status: Status
-    message: str = ""
-    report: str = ""
-    errors: tuple[ErrorFigures, ...] = ()
 
 
 class Exam:
@@ -286,37 +275,12 @@ class Exam:
 
     def mark(self, question: Question, fetched: Fetched) -> Mark:
         """Hold one call's outputs against what is expected of them."""
-        broken = self.contract(Honest(question.names, question.honest), fetched)
+        broken = breach(Honest(question.names, question.honest), fetched)
         return broken or self.mark_values(question, fetched.tensors or ())
-
-    def contract(self, honest: Honest, fetched: Fetched) -> Mark | None:
-        """What of one call's outputs is not as the honest answer's, whatever their values; None for nothing."""
-        names = tuple(output.name for output in fetched.outputs)
-        if names != honest.names:
-            return Mark(
-                Status.INCORRECT_SHAPE,
-                f"returned {', '.join(names) or 'nothing'}; expected {', '.join(honest.names)}",
-            )
-        for output, expected in zip(fetched.outputs, honest.answers, strict=True):
-            if output.kind != "Tensor":
-                return Mark(Status.REJECTED, f"{output.name} is a {output.kind}; expected a plain torch.Tensor")
-            if output.shape != tuple(expected.shape):
-                return Mark(
-                    Status.INCORRECT_SHAPE,
-                    f"{output.name}: shape {output.shape}, expected {tuple(expected.shape)}",
-                )
-            plain = dtype_name(expected.dtype)
-            if output.dtype != plain:
-                return Mark(Status.INCORRECT_DTYPE, f"{output.name}: dtype {output.dtype}, expected {plain}")
-            if reason := misplaced(output, expected):
-                return Mark(Status.REJECTED, f"{output.name}: {reason}")
-        if fetched.tensors is None:
-            return Mark(Status.REJECTED, "the outputs were described and not written")
-        return None
 
     def is_honest(self, honest: Honest, fetched: Fetched) -> bool:
         """Whether the outputs keep the contract and are the honest answer, bit for bit: then they are right."""
-        if self.contract(honest, fetched) or any(map(self.problem.may_be_nonfinite, honest.names)):
+        if breach(honest, fetched) or any(map(self.problem.may_be_nonfinite, honest.names)):
             return False
         return all(map(same_bits, fetched.tensors or (), honest.answers))
 

@@ -21,7 +21,7 @@ from kernelyard.core.verdict import (
     Timing,
     worst_of,
 )
-from kernelyard.judge.exam import Mark
+from kernelyard.judge.contract import Mark
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox.session import Ended, WentOn
 

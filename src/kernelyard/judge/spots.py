@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from kernelyard.core.verdict import Status
-from kernelyard.judge.exam import Exam, Mark
+from kernelyard.judge.contract import Mark, breach
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.parts import largest
 from kernelyard.judge.question import Honest, Question
 from kernelyard.sandbox.returned import Fetched
@@ -24,7 +25,7 @@ looks in 3 of 10^5 verdicts."""
 
 def spot_mark(exam: Exam, arguments: list[object], honest: Honest, fetched: Fetched) -> Mark | None:
     """A pass of an answer to a large question, with the errors of the parts that were drawn; None for all else."""
-    if not exam.parted or any(map(exam.problem.may_be_nonfinite, honest.names)) or exam.contract(honest, fetched):
+    if not exam.parted or any(map(exam.problem.may_be_nonfinite, honest.names)) or breach(honest, fetched):
         return None
     parts = list(exam.pieces(arguments))
     drawn = set(secrets.SystemRandom().sample(range(len(parts)), max(1, len(parts) // SHARE)))

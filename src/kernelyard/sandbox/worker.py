@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from kernelyard.core.cold_cache import ColdCache
 from kernelyard.core.interpreter import round_to_nearest
@@ -86,7 +87,7 @@ class Candidate:
         weights = {name: tensors[index] for name, index in request["weights"]}
         own = model.state_dict()
         # More than the reference has may be a buffer of the solution's: it is no reason to be left out of new weights.
-        fits = all(name in own and own[name].shape == weights[name].shape for name in weights)
+        fits = all(name in own and (is_lazy(own[name]) or own[name].shape == weights[name].shape) for name in weights)
         if fits and weights:
             model.load_state_dict(weights, strict=False)
         self.model = model
