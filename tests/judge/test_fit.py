@@ -130,3 +130,17 @@ def test_inputs_and_weights_that_cannot_be_handed_over_are_none() -> None:
         exam_of(with_buffer(small))
     with pytest.raises(InvalidProblem, match=r"complex weights, as w; expected torch.view_as_real's"):
         exam_of(with_buffer(torch.randn(4, dtype=COMPLEX)))
+
+
+def test_answers_of_another_size_than_the_first_have_room_too() -> None:
+    """What has none is fetched when the judge's clock stands, and until then it may be computed."""
+    exam = exam_of(problem(lambda x: x[x > 0], lambda: [torch.randn(1000)]))
+    sizes = [exam.first_question().honest[0].numel()]
+    for _ in range(8):
+        sizes.append(exam.question().honest[0].numel())
+        assert sizes[-1] == sizes[0] or max(sizes) <= exam.answer[0].numel() <= 2 * max(sizes)
+    assert exam.answer[0].numel() > 700 and exam.answer[0].is_meta
+    same = exam_of(problem(lambda x: x.relu(), lambda: [torch.randn(10, 10)]))
+    first = same.first_question().honest[0]
+    same.question()
+    assert same.answer[0].shape == first.shape

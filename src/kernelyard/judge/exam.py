@@ -66,7 +66,7 @@ class Exam:
         except FAULTS as error:
             raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
         self.answer: tuple[Tensor, ...] = ()
-        """The first honest answer without its data."""
+        """The first honest answer without its data, or more where others are of another size."""
         self.parted: tuple[int, int] | None = None
         """Rows of a large question, and how many of them the float64 answer is computed of at a time: where the first
         question's rows had nothing to do with each other."""
@@ -168,7 +168,10 @@ class Exam:
                 raise InvalidProblem(f"the reference returns complex numbers as {name}; expected torch.view_as_real's")
             if not self.problem.may_be_nonfinite(name) and not finite(value):
                 raise InvalidProblem("the reference's answer is not finite")
-        return Honest(*zip(*honest, strict=True))
+        made = Honest(*zip(*honest, strict=True))
+        if len(self.answer) == len(made.answers):
+            self.answer = tuple(map(_room_for, self.answer, made.answers))
+        return made
 
     def question(self, arguments: list[Any] | None = None, honest: Honest | None = None) -> Question:
         """Inputs with the float64 and the honest answer."""
@@ -352,6 +355,13 @@ def _must_cross(leaves: Sequence[tuple[str, Any]]) -> None:
             raise InvalidProblem(f"{name} is of layout {value.layout}; expected a strided tensor")
         if value.dtype not in WIRE_DTYPES.values():
             raise InvalidProblem(f"{name} is of {dtype_name(value.dtype)}; expected one of {', '.join(WIRE_DTYPES)}")
+
+
+def _room_for(room: Tensor, answer: Tensor) -> Tensor:
+    """Where sizes hang on values, twice the largest so far: an answer without room is fetched once the clock stands."""
+    if answer.numel() == room.numel() or 2 * answer.numel() <= room.numel():
+        return room
+    return answer.new_empty(2 * answer.numel(), device="meta")
 
 
 def _untouched(answer: Tensor) -> Tensor:
