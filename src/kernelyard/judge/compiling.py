@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,8 +132,9 @@ def _read(entry: Path) -> bytes | None:
         tree.entries(built)
     except (OSError, tree.BadTree):
         return None
+    now = time.time_ns()  # by itself a file has the last tick's time, as what was written 4 ms before may have
     with contextlib.suppress(OSError):
-        os.utime(entry)  # what was used last goes last
+        os.utime(entry, ns=(now, now))  # what was used last goes last
     return built
 
 
