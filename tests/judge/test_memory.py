@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
-from kernelyard.judge import compare, exam, stress
+from kernelyard.judge import answers, compare, exam, stress
 from kernelyard.suites.kernelbench import load_problem
 
 ROWS, WIDTH = 512, 1536
@@ -55,7 +55,7 @@ class Peak(TorchDispatchMode):
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much smaller a chunk, a sample and a part as the inputs are."""
-    for module in (compare, exam, stress):
+    for module in (answers, compare, stress):
         monkeypatch.setattr(module, "CHUNK", CHUNK)
     for module in (compare, exam):
         monkeypatch.setattr(module, "SAMPLE", CHUNK // 64)

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.operator import Cost, Tolerance
-from kernelyard.core.problem import Problem, each_tensor, place
+from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
-from kernelyard.judge.compare import CHUNK, compare, finite, passes, same_bits
+from kernelyard.judge.answers import as_far_as_it_goes, copied_to, noise_of, room_for, unwritten, usual_error
+from kernelyard.judge.compare import compare, finite, passes, same_bits
 from kernelyard.judge.contract import Mark, breach
 from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
@@ -21,7 +22,7 @@ from kernelyard.judge.shaking import by_several_errors
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.judge.widening import in_float64
 from kernelyard.sandbox.returned import Fetched
-from kernelyard.sandbox.wire import POISON, WIRE_DTYPES, named_leaves
+from kernelyard.sandbox.wire import WIRE_DTYPES, named_leaves
 
 # Of a question's inputs and answers, for whose rows the float64 answer is computed at a time.
 PART_BYTES = 512 << 20
@@ -103,8 +104,8 @@ class Exam:
             self.widened = True
             question = self.question()
         self.answer = tuple(torch.empty_like(answer, device="meta") for answer in question.honest)
-        self.noise = tuple(_noise(answer) for answer in question.honest)
-        self.usual = tuple(_usual(h, r) for h, r in zip(question.honest, question.reference, strict=True))
+        self.noise = tuple(noise_of(answer) for answer in question.honest)
+        self.usual = tuple(usual_error(h, r) for h, r in zip(question.honest, question.reference, strict=True))
         self._must_repeat(question)
         rows = rows_of(question.arguments, question.honest)
         if rows and question.bytes > PART_BYTES:
@@ -119,7 +120,7 @@ class Exam:
 
     def _must_repeat(self, question: Question) -> None:
         """A reference that keeps state between its calls: a solution is called in another order, and more often."""
-        inputs = _copied(question.arguments, self.dtype, self.device)
+        inputs = copied_to(question.arguments, self.dtype, self.device)
         try:
             with torch.no_grad():
                 again = _leaves(self.model(*inputs))
@@ -150,7 +151,7 @@ class Exam:
         try:
             before = _random_state(self.device)
             with torch.no_grad():
-                honest = _leaves(self.model(*_copied(arguments, self.dtype, self.device)))
+                honest = _leaves(self.model(*copied_to(arguments, self.dtype, self.device)))
         except FAULTS as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
         if not torch.equal(before, _random_state(self.device)):
@@ -170,7 +171,7 @@ class Exam:
                 raise InvalidProblem("the reference's answer is not finite")
         made = Honest(*zip(*honest, strict=True))
         if len(self.answer) == len(made.answers):
-            self.answer = tuple(map(_room_for, self.answer, made.answers))
+            self.answer = tuple(map(room_for, self.answer, made.answers))
         return made
 
     def question(self, arguments: list[Any] | None = None, honest: Honest | None = None) -> Question:
@@ -195,7 +196,7 @@ class Exam:
             raise InvalidProblem("the reference returns more tensors for some inputs than for others")
         for i, (name, value) in enumerate(zip(honest.names, honest.answers, strict=True)):
             if self.problem.may_be_nonfinite(name):
-                reference[i] = _as_far_as_it_goes(reference[i], value.dtype)
+                reference[i] = as_far_as_it_goes(reference[i], value.dtype)
             elif not finite(reference[i]):
                 raise InvalidProblem("the reference's answer is not finite")
         return Question(arguments, honest.names, tuple(reference), honest.answers)
@@ -211,7 +212,7 @@ class Exam:
         """Whether the honest answer is about as far from this one as the first was, in a sample of its elements."""
         for answer, exact, usual in zip(honest, reference, self.usual, strict=True):
             stride = -(-answer.numel() // SAMPLE) or 1
-            error = _usual(answer.reshape(-1)[::stride], exact.reshape(-1)[::stride])
+            error = usual_error(answer.reshape(-1)[::stride], exact.reshape(-1)[::stride])
             if answer.is_floating_point() and error > UNUSUAL * max(usual, torch.finfo(answer.dtype).eps):
                 return False
         return True
@@ -248,7 +249,7 @@ class Exam:
                 return answer
 
     def _exact(self, arguments: list[Any], device: torch.device) -> list[Any]:
-        leaves = [value for _, value in _leaves(self.exact(*_copied(arguments, torch.float64, device)))]
+        leaves = [value for _, value in _leaves(self.exact(*copied_to(arguments, torch.float64, device)))]
         # Integers stay some, for float64 holds them all up to 2**53 and no further; truth values become some.
         return [one.double() if one.is_floating_point() else one.long() for one in leaves]
 
@@ -322,7 +323,7 @@ class Exam:
 
         if pass_for_it(map(torch.zeros_like, question.honest)):
             return "an output of zeros passes"
-        if pass_for_it(map(_untouched, question.honest)):
+        if pass_for_it(map(unwritten, question.honest)):
             return "memory that nobody wrote to passes"
         if pass_for_it(other_answer):
             return "the answer to one input passes for another"
@@ -337,7 +338,7 @@ class Exam:
             return count(self.problem, self.dtype).cost
         except Uncountable:
             pass
-        return cost_of(self.model, _copied(question.arguments, self.dtype, self.device))
+        return cost_of(self.model, copied_to(question.arguments, self.dtype, self.device))
 
 
 def _leaves(returned: Any) -> list[tuple[str, Any]]:
@@ -357,61 +358,7 @@ def _must_cross(leaves: Sequence[tuple[str, Any]]) -> None:
             raise InvalidProblem(f"{name} is of {dtype_name(value.dtype)}; expected one of {', '.join(WIRE_DTYPES)}")
 
 
-def _room_for(room: Tensor, answer: Tensor) -> Tensor:
-    """Where sizes hang on values, twice the largest so far: an answer without room is fetched once the clock stands."""
-    if answer.numel() == room.numel() or 2 * answer.numel() <= room.numel():
-        return room
-    return answer.new_empty(2 * answer.numel(), device="meta")
-
-
-def _untouched(answer: Tensor) -> Tensor:
-    """What stands where an answer of this kind is to be written."""
-    if not answer.numel():
-        return answer
-    raw = torch.full((answer.numel() * answer.element_size(),), POISON, dtype=torch.uint8, device=answer.device)
-    return raw.view(answer.dtype).view(answer.shape)
-
-
 def _random_state(device: torch.device) -> Tensor:
     """Of the generators that a model on `device` draws from."""
     host = torch.get_rng_state()
     return torch.cat([host, torch.cuda.get_rng_state(device)]) if device.type == "cuda" else host
-
-
-def _noise(answer: Tensor) -> float:
-    if not answer.is_floating_point() or not answer.numel():
-        return 0.0
-    return torch.finfo(answer.dtype).eps / 2 * min(1.0, max(map(_largest_number, answer.reshape(-1).split(CHUNK))))
-
-
-def _usual(honest: Tensor, reference: Tensor) -> float:
-    if not honest.numel():
-        return 0.0
-    error = scale = 0.0
-    for own, exact in zip(honest.reshape(-1).split(CHUNK), reference.reshape(-1).split(CHUNK), strict=True):
-        error = max(error, _largest_number(own.to(exact.device).double() - exact))
-        scale = max(scale, _largest_number(exact))
-    return error / scale if scale else 0.0
-
-
-def _largest_number(tensor: Tensor) -> float:
-    """The largest magnitude among those that are finite."""
-    return tensor.abs().nan_to_num_(nan=0.0, posinf=0.0).max().item()
-
-
-def _as_far_as_it_goes(reference: Tensor, dtype: torch.dtype) -> Tensor:
-    """What float64 holds and `dtype` does not is an infinity in `dtype`."""
-    if not dtype.is_floating_point:
-        return reference
-    rounded = reference.to(dtype)  # 65510 is 65504 in fp16, whose largest number that is
-    return torch.where(rounded.isinf(), rounded.double(), reference)
-
-
-def _copied(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    """The reference gets copies: one that works in place must not touch what the candidate will see."""
-
-    def copied(x: Tensor) -> Tensor:
-        placed: Tensor = place(x, dtype, device)
-        return placed.clone() if placed is x else placed
-
-    return each_tensor(value, copied)
