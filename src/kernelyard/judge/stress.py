@@ -15,6 +15,7 @@ float64 on a CPU, beside which blocks in fp32 are off 5 times as far.
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,8 +30,12 @@ from kernelyard.judge.question import Question
 from kernelyard.judge.shaking import Unsteady, shaken_answer
 from kernelyard.sandbox.wire import named_leaves
 
-SCALE_UP, SCALE_DOWN = 64.0, 2.0**-10
-"""Powers of two, so that scaling rounds nothing."""
+SCALES_UP, SCALE_DOWN = (512.0, 64.0, 16.0), 2.0**-10
+"""Powers of two, so that scaling rounds nothing. The largest that is fair is asked: KernelBench's inputs are 1 at most,
+and what a layer makes of 64 of them stays below 88, up to where a softmax needs no maximum; of 512 the squares are
+beyond fp16, and the scores of an attention may be so large that rounding alone decides."""
+OUTLIER = 128.0
+"""Of inputs that are 1 at most exp is infinite in fp32 then, and of their negations zero."""
 SHIFT = 2.0
 """In standard deviations. A variance taken in one pass loses (mean / deviation)**2: a layer norm made of it is off by
 53 times the honest error where uniform inputs are shifted by 5, and by 4 times where they are by 2 deviations."""
@@ -51,6 +56,9 @@ HALF_ULP = torch.finfo(torch.float32).eps / 2
 SHAKES, ONE_SHAKE = 2, 1 << 22
 
 
+Change = Callable[[Tensor, Generator], Tensor]
+
+
 class Unfair(Exception):
     """This stress would be no fair question of this problem; says why."""
 
@@ -60,13 +68,18 @@ class Stress:
     """One way to change an input."""
 
     name: str
-    change: Callable[[Tensor, Generator], Tensor]
+    changes: tuple[Change, ...]
+    """The first is asked that is fair."""
     ties: bool = False
     """It makes equal elements: where an output is an index, several answers are right."""
     exact: bool = False
     """Every sum is exact, so the answer has to be equal, whatever the order."""
     alone: bool = False
     """It changes one input of several: a product of two that are a thousandth is a millionth, beneath all rounding."""
+
+
+def _scaled(by: float) -> Change:
+    return lambda x, _: by * x
 
 
 def _shifted(x: Tensor, _: Generator) -> Tensor:
@@ -91,7 +104,7 @@ def _clustered(x: Tensor, generator: Generator) -> Tensor:
 def _outliers(x: Tensor, generator: Generator) -> Tensor:
     """Two elements of all, one below and one above the rest: who looks at a sample of them does not see it."""
     changed = x.clone()
-    for size in (-SCALE_UP, SCALE_UP):
+    for size in (-OUTLIER, OUTLIER):
         changed.view(-1)[_below(x.numel(), generator)] = size * x.abs().amax()
     return changed
 
@@ -116,14 +129,14 @@ def _integers(x: Tensor, generator: Generator) -> Tensor:
 
 
 STRESSES = (
-    Stress("scaled_up", lambda x, _: SCALE_UP * x),
-    Stress("scaled_down", lambda x, _: SCALE_DOWN * x, alone=True),
-    Stress("signs", _signs),
-    Stress("shifted", _shifted),
-    Stress("clustered", _clustered, ties=True),
-    Stress("outliers", _outliers),
-    Stress("ragged", _ragged, ties=True),
-    Stress("integers", _integers, ties=True, exact=True),
+    Stress("scaled_up", tuple(map(_scaled, SCALES_UP))),
+    Stress("scaled_down", (_scaled(SCALE_DOWN),), alone=True),
+    Stress("signs", (_signs,)),
+    Stress("shifted", (_shifted,)),
+    Stress("clustered", (_clustered,), ties=True),
+    Stress("outliers", (_outliers,)),
+    Stress("ragged", (_ragged,), ties=True),
+    Stress("integers", (_integers,), ties=True, exact=True),
 )
 ONE_ELEMENT = "one_element"
 WEIGHTS = "weights"
@@ -134,8 +147,16 @@ NAMES = (*(stress.name for stress in STRESSES), ONE_ELEMENT, WEIGHTS)
 def stressed(exam: Exam, stress: Stress, base: Question | None = None) -> Question:
     """A fresh question under a stress. Raises Unfair where it would not be a fair one."""
     _declined(exam, stress.name)
+    *harder, mildest = stress.changes
+    for change in harder:
+        with suppress(Unfair):
+            return _changed_by(exam, stress, change, base)
+    return _changed_by(exam, stress, mildest, base)
+
+
+def _changed_by(exam: Exam, stress: Stress, change: Change, base: Question | None) -> Question:
     before = base.arguments if base else exam.arguments()
-    arguments = _changed(before, stress)
+    arguments = _changed(before, stress, change)
     new = _new(before, arguments)
     del before  # as much as each of these, of a problem that may take a sixth of the device
     if not stress.exact:
@@ -229,18 +250,18 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
     return replace(question, ruler=tuple(rulers))
 
 
-def _changed(arguments: list[Any], stress: Stress) -> list[Any]:
+def _changed(arguments: list[Any], stress: Stress, change: Change) -> list[Any]:
     open_ = _open(arguments)
     if not open_:
         raise Unfair("no input that may be changed")
     chosen = [secrets.choice(open_)] if stress.alone else open_
-    changed = {id(value): _under(value, stress) for value in chosen}
+    changed = {id(value): _under(value, change) for value in chosen}
     return list(each_tensor(arguments, lambda x: changed.get(id(x), x)))
 
 
-def _under(value: Tensor, stress: Stress) -> Tensor:
+def _under(value: Tensor, change: Change) -> Tensor:
     generator = Generator(value.device).manual_seed(secrets.randbits(63))
-    changed = stress.change(value.float(), generator).to(value.dtype)
+    changed = change(value.float(), generator).to(value.dtype)
     changed = torch.where(value == 0, value, changed)
     return changed.triu() + changed.triu(1).mT if _symmetric(value) else changed
 
