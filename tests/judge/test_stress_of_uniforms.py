@@ -1,4 +1,4 @@
-"""What stresses reach where inputs are uniform, as all of KernelBench's are: exp beyond its end."""
+"""What stresses reach where inputs are uniform, as all of KernelBench's are: exp beyond its end, rows below zero."""
 
 import sys
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch import Tensor
 from kernelyard.core.verdict import Status
 
 sys.path.insert(0, str(Path(__file__).parent))
-from honest import positive, problem
+from honest import positive, problem, rows
 from test_stress import questions
 
 
@@ -47,3 +47,12 @@ def test_where_the_largest_scale_is_not_fair_a_smaller_one_is_asked() -> None:
     """The squares of 512 times the inputs are beyond fp16."""
     _, asked, _ = questions(problem(lambda x: x * x, positive(8, 300)), torch.float16)
     assert 16 < asked["scaled_up"].arguments[0].amax() <= 64
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("inputs", [positive(8, 300), rows(8, 300)], ids=["uniform", "normal"])
+def test_a_maximum_that_begins_at_zero_is_wrong(inputs: Callable[[], list[Tensor]], dtype: torch.dtype) -> None:
+    """Of 300 numbers whose signs are drawn, one is above zero."""
+    exam, asked, _ = questions(problem(lambda x: x.amax(-1), inputs), dtype)
+    (x,) = asked["signs"].arguments
+    assert exam.mark_values(asked["signs"], [x.amax(-1).relu()]).status is Status.INCORRECT_VALUE
