@@ -117,3 +117,9 @@ def test_of_few_calls_none_is_told_apart() -> None:
 def test_without_rounds_nothing_is_known() -> None:
     clock = Clock(CPU)
     assert clock.believed() == clock.counted() == [] and clock.gain() == 0.0 and clock.asked() == 0
+
+
+def test_a_round_says_how_many_times_as_long_the_baseline_took() -> None:
+    """Of both turns of either side together."""
+    sides = [_side(event, event, event) for event in (6.0, 10.0, 1.0, 3.0)]
+    assert Round(*sides).ratio == 4.0

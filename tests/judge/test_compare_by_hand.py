@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kernelyard.core.operator import Tolerance
-from kernelyard.judge.compare import compare, same_bits
+from kernelyard.judge.compare import compare, finite, same_bits
 
 TOLERANCE = Tolerance(multiple=8.0, fp32_ulps=64.0)
 EPS = 2.0**-23
@@ -123,3 +123,12 @@ def test_the_worst_is_named_also_where_it_is_the_first_and_a_nan_is_worse_than_a
     assert "worst by 2" in told.message and "worst at (0,)" in told.report
     told = compare("y", torch.tensor([3.0, 1.0, float("nan"), 1.0]), exact, honest, TOLERANCE)
     assert "worst by inf" in told.message and "worst at (2,)" in told.report
+
+
+def test_what_is_finite() -> None:
+    assert finite(torch.empty(0)) and finite(torch.tensor([1, 2])) and finite(torch.tensor([1.0, -2.0]))
+    for value in (float("nan"), float("inf"), float("-inf")):
+        for place in range(3):
+            one = torch.ones(3)
+            one[place] = value
+            assert not finite(one)
