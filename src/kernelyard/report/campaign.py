@@ -1,6 +1,7 @@
 """An analysis and a comparison as a terminal shows them."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from rich import box
 from rich.console import Group as Together
@@ -51,17 +52,19 @@ def analysis_text(analysis: Analysis) -> RenderableType:
     )
 
 
+def _add_columns(table: Table, *names: str, justify: Literal["left", "right"] = "left") -> None:
+    """On a narrow screen numbers go on in the next line: cut short they would be others."""
+    for name in names:
+        table.add_column(name, justify=justify, overflow="fold")
+
+
 def _shares(groups: tuple[Group, ...]) -> Table:
     table = Table(box=box.SIMPLE, caption_justify="left")
     p_values = list(dict.fromkeys(p for group in groups for against in group.against for p in against.fast))
     k_values = list(dict.fromkeys(k for group in groups for k in group.pass_at))
-    # On a narrow screen numbers go on in the next line: cut short they would be others.
-    table.add_column("problems", overflow="fold")
-    table.add_column("against", overflow="fold")
-    for name in (*(f"fast_{p}" for p in p_values), "faster, decided", "speedup of the right", "% of the floor"):
-        table.add_column(name, justify="right", overflow="fold")
-    for k in k_values:
-        table.add_column(f"pass@{k}", justify="right", overflow="fold")
+    _add_columns(table, "problems", "against")
+    shares = "faster, decided", "speedup of the right", "% of the floor"
+    _add_columns(table, *(f"fast_{p}" for p in p_values), *shares, *(f"pass@{k}" for k in k_values), justify="right")
     for group in groups:
         rows: tuple[Against | None, ...] = group.against or (None,)
         for place, against in enumerate(rows):
@@ -81,10 +84,8 @@ def _shares(groups: tuple[Group, ...]) -> Table:
 
 def _endings(group: Group) -> Table:
     table = Table(box=box.SIMPLE)
-    for name in ("ending", "phase"):
-        table.add_column(name, overflow="fold")
-    for name in ("samples", "share", "problems"):
-        table.add_column(name, justify="right", overflow="fold")
+    _add_columns(table, "ending", "phase")
+    _add_columns(table, "samples", "share", "problems", justify="right")
     for ending in group.endings:
         share = format_percent(100 * ending.samples / group.samples)
         table.add_row(ending.status, ending.phase or "", str(ending.samples), share, str(ending.problems))
@@ -136,10 +137,9 @@ def comparison_text(comparison: Comparison, single: bool = True) -> RenderableTy
 
 def _differences(differences: tuple[Difference, ...], first: str) -> Table:
     table = Table(box=box.SIMPLE)
-    table.add_column(first, overflow="fold")
-    for name in ("A", "B", "A over B (95 %)", "better in A / B", "problems", "chance"):
-        table.add_column(name, justify="right", overflow="fold")
-    table.add_column("difference", overflow="fold")
+    _add_columns(table, first)
+    _add_columns(table, "A", "B", "A over B (95 %)", "better in A / B", "problems", "chance", justify="right")
+    _add_columns(table, "difference")
     for each in differences:
         of_speed = each.ratio is not None
         values = [
