@@ -131,6 +131,14 @@ def test_what_runs_is_the_text_that_was_read(encoding: str, comment: str, refuse
         assert answer.tolist() == [1, 1]
 
 
+def test_behind_a_carriage_return_no_encoding_is_found_either() -> None:
+    x = torch.ones(2)
+    with opened("\r" + DECLARES.format("utf-7", "+AAo-").replace("@torch.jit.script\n", ""), {}) as (session, _):
+        session.run([[x]])
+        (answer,) = session.fetch(0, [x]).tensors or ()
+        assert answer.tolist() == [1, 1]
+
+
 def test_a_solutions_garbage_is_collected_and_torchs_own_objects_are_not_looked_through() -> None:
     with opened(COLLECTS, {}) as (session, _):
         session.run([[torch.ones(2)]])

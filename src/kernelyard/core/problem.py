@@ -16,6 +16,11 @@ def readable(path: Path | str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
+def without_mark(text: str) -> str:
+    """Python drops a byte order mark before it parses a file; the hash stays that of the text as it came."""
+    return text.removeprefix("\ufeff")
+
+
 @dataclass(frozen=True)
 class Source:
     """A file of Python, read once."""

@@ -8,6 +8,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from kernelyard.core.problem import without_mark
 from kernelyard.core.verdict import Flag
 
 # By flag: dotted names in Python (their ends), and patterns in CUDA C++.
@@ -42,7 +43,7 @@ def lint(source: str, *, full_precision: bool) -> list[Flag]:
     `full_precision`: whether the problem is in fp32; elsewhere a mention of half precision is no news.
     """
     try:
-        tree = ast.parse(source.removeprefix("\ufeff"))
+        tree = ast.parse(without_mark(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     lines = source.splitlines()
@@ -58,7 +59,7 @@ def lint(source: str, *, full_precision: bool) -> list[Flag]:
 def kernels_of(source: str) -> tuple[str, ...]:
     """Names of the GPU kernels that the source defines: Triton's jit functions, `__global__` functions in strings."""
     try:
-        tree = ast.parse(source.removeprefix("\ufeff"))
+        tree = ast.parse(without_mark(source))
         names = [
             node.name
             for node in ast.walk(tree)

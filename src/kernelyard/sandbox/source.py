@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kernelyard.core.errors import first_line
+from kernelyard.core.problem import without_mark
 from kernelyard.sandbox.wire import Failure
 
 MESSAGE_LIMIT = 2000
@@ -33,7 +34,7 @@ def import_text(request: dict[str, Any]) -> Any:
     """The module of a request's source. Raises SyntaxError for a text that declares to be another one."""
     os.environ.update(request["environment"])
     source = Path(os.environ["TMPDIR"]) / request["file_name"]
-    text = request["source"].removeprefix("\ufeff")
+    text = without_mark(request["source"])
     _require_as_read(text)
     source.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(source.stem, source)
@@ -41,6 +42,7 @@ def import_text(request: dict[str, Any]) -> Any:
         raise ImportError(f"{source.name} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[source.stem] = module
+    # Not by its loader: behind a carriage return that finds an encoding, and `tokenize` does not.
     exec(compile(text, source, "exec", dont_inherit=True), module.__dict__)
     return module
 

@@ -17,7 +17,7 @@ import types
 from pathlib import Path
 
 from kernelyard.core.errors import FAULTS, UsageError, first_line, unknown
-from kernelyard.core.problem import Problem, Source
+from kernelyard.core.problem import Problem, Source, without_mark
 from kernelyard.core.regular_file import read_at_most
 from kernelyard.judge.stress import NAMES
 from kernelyard.sandbox.frames import MAX_FRAME
@@ -54,7 +54,7 @@ def load_problem(path: Path) -> Problem:
 def problem_of(source: Source) -> Problem:
     """Execute a problem's text; raises UsageError for one that is not in the format."""
     path = source.path
-    text = _without_mark(source.text)
+    text = without_mark(source.text)
     bound = _bound_names(path, text)
     missing = [name for name in ("Model", "get_inputs", "get_init_inputs") if name not in bound]
     if missing:
@@ -109,16 +109,11 @@ def _allow_nonfinite(path: Path, declared: object) -> bool | frozenset[str]:
 def read_solution(path: Path) -> Source:
     """Parse, and never run, a solution file; raises UsageError for one that defines no `ModelNew`."""
     source = read_source(path, "solution", "ModelNew")
-    if "ModelNew" not in _bound_names(path, _without_mark(source.text)):
+    if "ModelNew" not in _bound_names(path, without_mark(source.text)):
         raise UsageError(f"{path}: no ModelNew; expected a class ModelNew with the constructor and forward of Model")
     if too_large(source):
         raise UsageError(f"{path}: more than a worker is given; expected {MAX_FRAME // 2} bytes of text at most")
     return source
-
-
-def _without_mark(text: str) -> str:
-    """Python drops a byte order mark before it parses a file; the hash stays that of the text as it came."""
-    return text.removeprefix("\ufeff")
 
 
 def too_large(source: Source) -> bool:
