@@ -59,6 +59,15 @@ def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
 
 
+def test_whoever_adds_up_in_one_loop_passes_and_the_verdict_says_so(device: torch.device) -> None:
+    exploits = ROOT / "tests/exploits"
+    plan = Plan(rounds=3, seconds=0)
+    verdict = judge(exploits / "honest/adds_up_in_one_loop.py", device, exploits / "problems/column_sum.py", plan=plan)
+    assert verdict.status is Status.PASSED, verdict.message
+    (flag,) = (flag for flag in verdict.flags if flag.name == "adds_up_plainly")
+    assert flag.evidence.startswith("right as one loop over 4096 numbers is")
+
+
 def test_a_crash_leaves_the_next_verdict_alone(device: torch.device) -> None:
     assert judge(ROOT / "examples/judge/kills_itself.py", device).status is Status.CRASHED
     assert judge(ROOT / "examples/judge/correct.py", device, plan=Plan(rounds=3, seconds=0)).status is Status.PASSED

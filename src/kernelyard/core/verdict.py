@@ -125,7 +125,8 @@ class ErrorFigures(Record):
     max_rel: float | None
     honest_max_rel: float
     over_honest: float | None
-    """The normwise error as a multiple of the honest one (or of half an ulp of the dtype, whichever is larger)."""
+    """The normwise error as a multiple of the honest one, of half an ulp of the dtype or of what one loop may be off by
+    (where the flag `adds_up_plainly` says so), whichever is larger."""
     allowed: float
     """The multiple that the problem allows."""
     mismatched: int

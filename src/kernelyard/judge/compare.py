@@ -71,13 +71,13 @@ class Yardstick:
     that has its bits."""
 
     @classmethod
-    def of(cls, honest: Tensor, reference: Tensor, ruler: Tensor | None = None) -> "Yardstick":
+    def of(cls, honest: Tensor, reference: Tensor, ruler: Tensor | None = None, rounding: float = 0.0) -> "Yardstick":
         """`ruler` stands in for the honest answer's values: a float64 tensor as far from `reference` as an answer may
-        well be."""
+        well be. `rounding`: a relative error that is nothing, where that is more than half an ulp."""
         if not honest.dtype.is_floating_point:
             # No ruler: a stress asks for these only where nothing moves them, and the honest answer is float64's.
             return cls(_Gathered(), _steps(honest, reference), 0.0, 0.0, bitwise=True)
-        half_ulp = torch.finfo(honest.dtype).eps / 2
+        half_ulp = max(torch.finfo(honest.dtype).eps / 2, rounding)
         answer, exact = (honest if ruler is None else ruler).detach().reshape(-1), reference.detach().reshape(-1)
         typical = _typical(answer, exact, half_ulp)
         expected, theirs, whole = _Gathered(), _Gathered(), True

@@ -299,6 +299,8 @@ def _examine(
         baseline.phase = Phase.TIME
         found.floor = floor(cost, case.ceilings(device, dtype_name(dtype), matrix=cost.matrix))
     time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
+    if exam.one_loop.needed:
+        found.flag(Flag(name="adds_up_plainly", evidence=exam.one_loop.evidence()))
     check_held(candidate, found)
     case.on_phase("looking at what ran")
     evidence.collect(candidate, baseline, exam.arguments(), solution, dtype, found)

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from kernelyard.judge.answers import as_far_as_it_goes, copied_to, noise_of, roo
 from kernelyard.judge.compare import compare, finite, passes, same_bits
 from kernelyard.judge.contract import Mark, breach
 from kernelyard.judge.counting import Uncountable, cost_of, count
+from kernelyard.judge.loops import OneLoop
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
 from kernelyard.judge.question import Honest, Question, tensors_of
 from kernelyard.judge.shaking import by_several_errors
@@ -75,6 +77,7 @@ class Exam:
         """Whether what the reference calls float32 is float64 in the float64 answer."""
         self.noise: tuple[float, ...] = ()
         """By output: half an ulp of one, or of the first answer's largest element where that is smaller."""
+        self.one_loop = OneLoop(self.exact_piece)
         self.usual: tuple[float, ...] = ()
         """By output: the largest error of the first honest answer, over its largest element."""
 
@@ -228,9 +231,12 @@ class Exam:
 
     def exact_parts(self, parts: Sequence[list[Any]]) -> list[Tensor]:
         """The float64 answers to parts of a large question, one below the other."""
+        return [torch.cat(rows) for rows in zip(*map(self.exact_piece, parts), strict=True)]
+
+    def exact_piece(self, inputs: list[Any]) -> list[Tensor]:
+        """The float64 answer to what the device has room for."""
         with torch.no_grad(), in_float64(by_name=self.widened):
-            pieces = [self._exact(inputs, self.device) for inputs in parts]
-        return [torch.cat(rows) for rows in zip(*pieces, strict=True)]
+            return self._exact(inputs, self.device)
 
     def exact_answer(self, arguments: list[Any]) -> list[Tensor]:
         """The float64 answer; on the CPU where the device's memory does not hold it."""
@@ -291,9 +297,13 @@ class Exam:
     def mark_values(self, question: Question, tensors: Sequence[Tensor]) -> Mark:
         """Hold tensors that keep the contract against what is expected of them."""
         mark = self._by_its_ruler(question, tensors)
+        if mark.status is not Status.INCORRECT_VALUE or question.exact:
+            return mark
+        if several := by_several_errors(question, self.dtype, self.exact_answer):
+            question, mark = several, self._by_its_ruler(several, tensors)
         if mark.status is Status.INCORRECT_VALUE:
-            several = by_several_errors(question, self.dtype, self.exact_answer)
-            return self._by_its_ruler(several, tensors) if several else mark
+            inputs = next(inputs for _, inputs in self.pieces(question.arguments))
+            mark = self.one_loop.passes(question, inputs, partial(self._by_its_ruler, tensors=tensors)) or mark
         return mark
 
     def _by_its_ruler(self, question: Question, tensors: Sequence[Tensor]) -> Mark:

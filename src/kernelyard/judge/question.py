@@ -33,12 +33,14 @@ class Question:
     of an output."""
     exact: bool = False
     """The answer has to be equal, element by element."""
+    rounding: tuple[float, ...] | None = None
+    """By output, a relative error that is nothing, where that is more than half an ulp."""
 
     @cached_property
     def yardsticks(self) -> tuple[Yardstick, ...]:
         """By output. Of 6 GB they are half of what it takes to compare one answer."""
-        rulers = self.ruler or (None,) * len(self.names)
-        return tuple(map(Yardstick.of, self.honest, self.reference, rulers))
+        rulers, rounding = self.ruler or (None,) * len(self.names), self.rounding or (0.0,) * len(self.names)
+        return tuple(map(Yardstick.of, self.honest, self.reference, rulers, rounding))
 
     def pristine(self) -> list[Tensor]:
         """The input tensors, in the order a worker returns them."""

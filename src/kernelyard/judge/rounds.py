@@ -53,6 +53,8 @@ def time_rounds(
     roomy = has_room(largest, candidate.device, whole=exam.is_whole(question_bytes), kept=candidate.lender.kept_bytes)
     for lender in (candidate.lender, baseline.lender):
         lender.keeps, lender.roomy = largest <= KEPT_BYTES, lender.on_device and roomy
+    if question_bytes > plan.round_bytes:
+        exam.one_loop.lay_aside_unless_needed()
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
     on_phase("the judge's own clock")
     ratio, noise, confirmed = clock.ratio(), noise_floor(clock.control()), confirms(clock.gain())

@@ -135,10 +135,11 @@ def _integers(x: Tensor, generator: Generator) -> Tensor:
     return drawn(1, 3).mul_(drawn(0, 2).mul_(2).sub_(1))
 
 
+SIGNS = "signs"
 STRESSES = (
     Stress("scaled_up", tuple(map(_scaled, SCALES_UP))),
     Stress("scaled_down", (_scaled(SCALE_DOWN),), alone=True),
-    Stress("signs", (_signs,)),
+    Stress(SIGNS, (_signs,)),
     Stress("shifted", (_shifted,)),
     Stress("clustered", (_clustered,), ties=True),
     Stress("outliers", (_outliers,)),

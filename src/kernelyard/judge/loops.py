@@ -1,0 +1,177 @@
+"""What one loop over many numbers may be off by: the ruler of whoever adds up in the plainest way there is.
+
+Eager adds up in blocks and trees. One sum over n numbers of one sign, each partial sum rounded, is off by 0.64 sqrt(n)
+half ulps of the largest in the worst of a few hundred rows, and by 0.22 sqrt(n) in the mean of squares (n = 1024 to
+16384): the column sums, tiled matrix products and atomic additions that everybody writes, as right as fp32 makes them.
+With TF32 a product of 4096 terms of one sign is off by some 300 half ulps, of signs that differ by 1600.
+"""
+
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelyard.core.errors import FAULTS
+from kernelyard.core.problem import each_tensor
+from kernelyard.core.verdict import Status
+from kernelyard.judge.contract import Mark
+from kernelyard.judge.question import Question
+from kernelyard.judge.shaking import FEW
+from kernelyard.sandbox.wire import named_leaves
+
+SHARE = 6.0
+"""Half ulps are the square root of as many numbers over this: eight of these are twice what such a sum is off by."""
+MOST = 64.0
+"""Half ulps: eight of these are 3e-5 of the largest element."""
+PARTS = 1024
+"""Of a few elements a grid adds up parts: so many, one after another, are off by 20 half ulps at most. In bf16 the mean
+square of a million differences is off by 200, but a mean of 16 million numbers by 5."""
+# Inputs that are looked at, the largest first, and elements of each that are changed.
+INPUTS, DRAWS = 2, 4
+
+HALF_ULP = torch.finfo(torch.float32).eps / 2
+
+# Parts of the names of operations in which torch adds up. An author who adds up by himself, as Kahan did, means the
+# order; what is not named here is held to its own error, too.
+PRODUCTS = ("attention", "bag", "conv", "dist", "dot", "gru", "lstm", "mm", "mv", "rnn")
+SUMS = (
+    "avg_pool",
+    "entropy",
+    "index_add",
+    "loss",
+    "mean",
+    "norm",
+    "prod",
+    "scatter",
+    "softmax",
+    "std",
+    "sum",
+    "trace",
+    "var",
+)
+
+
+class OneLoop:
+    """The ruler of one loop for a problem's answers.
+
+    `answers_of`: the float64 answers to inputs. A reference that adds up by itself, as Kahan did, has no such ruler:
+    its order is the problem's.
+    """
+
+    def __init__(self, answers_of: Callable[[list[Any]], list[Tensor]]) -> None:
+        self.needed = False
+        """Whether an answer was right by it that was not otherwise."""
+        self._answers_of = answers_of
+        self._terms: tuple[float, ...] | None = None
+        """By output, as `terms_of` has them: nothing where there is no such ruler; None where nobody asked yet."""
+
+    def lay_aside_unless_needed(self) -> None:
+        """From now on no answer is right by it, if none had to be so far.
+
+        Of a large problem no stress is asked among timed calls: who adds up with care while it is checked, and in TF32
+        where it is timed, would be right by it where many numbers of one sign are added up.
+        """
+        if not self.needed:
+            self._terms = ()
+
+    def passes(self, question: Question, inputs: list[Any], by_ruler: Callable[[Question], Mark]) -> Mark | None:
+        """The mark of an answer that is right by it, which `by_ruler` tells of a question with a ruler; else None.
+
+        `inputs`: those of the question, or of a part of it.
+        """
+        if self._terms is None:
+            # Most wrong answers are wrong by the longest loop, too: for them the reference is not asked nine times.
+            if not _is_right(by_ruler(_of_one_loop(question, [math.inf] * len(question.names)))):
+                return None
+            self._terms = terms_of(inputs, self._answers_of)
+        if not self._terms:
+            return None
+        mark = by_ruler(_of_one_loop(question, self._terms))
+        if not _is_right(mark):
+            return None
+        self.needed = True
+        return mark
+
+    def evidence(self) -> str:
+        """Why an answer that needed it is right, in words."""
+        return (
+            f"right as one loop over {max(self._terms or (1.0,)):.0f} numbers is, if each sum is rounded to fp32; the"
+            " reference's own error, multiplied as the problem allows, is less"
+        )
+
+
+def _is_right(mark: Mark) -> bool:
+    return mark.status is Status.PASSED
+
+
+def _of_one_loop(question: Question, terms: Sequence[float]) -> Question:
+    held = zip(question.honest, terms, strict=True)
+    return replace(
+        question, rounding=tuple(rounding(own.dtype, n) if own.is_floating_point() else 0.0 for own, n in held)
+    )
+
+
+def rounding(dtype: torch.dtype, terms: float) -> float:
+    """The relative error that is nothing, of an answer in `dtype` each element of which is made of so many numbers.
+
+    Halves are added up in fp32, whose rounding does not show in them.
+    """
+    own = torch.finfo(dtype).eps / 2
+    return max(own, min(own, HALF_ULP) * min(math.sqrt(terms) / SHARE, MOST))
+
+
+def terms_of(arguments: list[Any], answers_of: Callable[[list[Any]], list[Tensor]]) -> tuple[float, ...]:
+    """By output: on how many elements of one input an element of it hangs, on the average.
+
+    Counted from the other end: an element of the input is changed, and what of the answer is another then is counted.
+    Nothing where that cannot be told, or where the reference leaves no sum to torch.
+    """
+    try:
+        with _Sums() as torchs:
+            before = answers_of(arguments)
+        if not torchs.seen:
+            return ()
+        terms = [1.0] * len(before)
+        for chosen in _largest_first(arguments)[:INPUTS]:
+            for _ in range(DRAWS):
+                for i, (own, other) in enumerate(zip(before, answers_of(_one_changed(arguments, chosen)), strict=True)):
+                    if own.shape == other.shape and own.numel():
+                        fan_out = int(((own != other) & own.isfinite()).sum())
+                        found = fan_out * chosen.numel() / own.numel()
+                        terms[i] = max(terms[i], min(found, PARTS) if own.numel() <= FEW else found)
+    except FAULTS:
+        return ()
+    return tuple(terms)
+
+
+class _Sums(TorchDispatchMode):
+    """Whether torch is asked for a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.seen |= torch.Tag.pointwise not in func.tags and any(part in name for part in PRODUCTS + SUMS)
+        return func(*args, **(kwargs or {}))
+
+
+def _largest_first(arguments: list[Any]) -> list[Tensor]:
+    tensors = (value for _, value in named_leaves(arguments) if isinstance(value, Tensor))
+    return sorted((one for one in tensors if one.is_floating_point() and one.numel() > 1), key=lambda one: -one.numel())
+
+
+def _one_changed(arguments: list[Any], chosen: Tensor) -> list[Any]:
+    """A zero stays one: it may be of a triangle that nobody reads."""
+    flat = chosen.reshape(-1).clone()
+    places = [secrets.randbelow(flat.numel()) for _ in range(32)]
+    place = next((place for place in places if flat[place] != 0), places[0])
+    flat[place] *= 2
+    changed = flat.view(chosen.shape)
+    return list(each_tensor(arguments, lambda x: changed if x is chosen else x))

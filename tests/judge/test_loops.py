@@ -1,0 +1,152 @@
+"""One loop over many numbers is as right as fp32 makes it, and TF32 and halves are not."""
+
+import functools
+import operator
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from honest import problem
+from torch import Tensor
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.verdict import Status
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.loops import MOST, PARTS, rounding, terms_of
+from kernelyard.judge.stress import SIGNS, STRESSES, stressed
+
+ROWS, COLUMNS = 256, 4096
+SIGNS_DIFFER = next(stress for stress in STRESSES if stress.name == SIGNS)
+
+
+def summed(x: Tensor) -> Tensor:
+    """Over the last dim, one after another in fp32."""
+    return torch.from_numpy(np.cumsum(x.numpy(), axis=-1, dtype=np.float32)[..., -1].copy())
+
+
+def softmax(x: Tensor) -> Tensor:
+    e = (x - x.amax(-1, keepdim=True)).exp()
+    return e / summed(e).unsqueeze(-1)
+
+
+def normed(x: Tensor) -> Tensor:
+    mean = summed(x).unsqueeze(-1) / COLUMNS
+    return (x - mean) * (summed((x - mean) ** 2).unsqueeze(-1) / COLUMNS + 1e-5).rsqrt()
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    return summed(a.unsqueeze(1) * b.T)
+
+
+def tf32(x: Tensor) -> Tensor:
+    """With eleven bits of significand."""
+    return ((x.view(torch.int32) + (1 << 12)) >> 13 << 13).view(torch.float32)
+
+
+def exam_of(reference: Callable[..., Tensor], inputs: Callable[[], list[Tensor]]) -> Exam:
+    exam = Exam(problem(reference, inputs), torch.float32, torch.device("cpu"), Tolerance())
+    exam.first_question()
+    return exam
+
+
+CASES = {
+    "sum": (lambda x: x.sum(-1), summed, lambda: [torch.rand(ROWS, COLUMNS)]),
+    "softmax": (lambda x: x.softmax(-1), softmax, lambda: [torch.rand(ROWS, COLUMNS)]),
+    "layer_norm": (lambda x: torch.layer_norm(x, (COLUMNS,)), normed, lambda: [torch.rand(ROWS, COLUMNS)]),
+    "mean": (lambda x: x.mean(), lambda x: summed(x.sum(-1)) / x.numel(), lambda: [torch.rand(1024, 256)]),
+    "matmul": (lambda a, b: a @ b, matmul, lambda: [torch.rand(32, COLUMNS), torch.rand(COLUMNS, 24)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_plain_loop_is_right(name: str) -> None:
+    reference, plain, inputs = CASES[name]
+    exam = exam_of(reference, inputs)
+    for question in (exam.question(), exam.question(), stressed(exam, SIGNS_DIFFER)):
+        mark = exam.mark_values(question, [plain(*question.arguments)])
+        assert mark.status is Status.PASSED, mark.message
+    exam.one_loop.needed = True
+    exam.one_loop.lay_aside_unless_needed()
+    question = exam.question()
+    assert exam.mark_values(question, [plain(*question.arguments)]).status is Status.PASSED
+
+
+@pytest.mark.parametrize("columns", [1024, 4096, 16384])
+@pytest.mark.parametrize("round_", [tf32, lambda x: x.half().float(), lambda x: x.bfloat16().float()])
+def test_lower_precision_is_wrong_where_signs_differ(round_: Callable[[Tensor], Tensor], columns: int) -> None:
+    exam = exam_of(lambda a, b: a @ b, lambda: [torch.rand(32, columns), torch.rand(columns, 24)])
+    question = stressed(exam, SIGNS_DIFFER)
+    got = round_(question.arguments[0]) @ round_(question.arguments[1])
+    assert exam.mark_values(question, [got]).status is Status.INCORRECT_VALUE
+
+
+def test_one_of_many_left_out_is_wrong() -> None:
+    exam = exam_of(lambda x: x.sum(-1), lambda: [torch.rand(ROWS, COLUMNS)])
+    question = exam.question()
+    assert exam.mark_values(question, [question.arguments[0][:, :-1].sum(-1)]).status is Status.INCORRECT_VALUE
+
+
+def test_who_never_needed_the_ruler_has_none_once_a_large_problem_is_timed() -> None:
+    exam = exam_of(lambda x: x.sum(-1), lambda: [torch.rand(ROWS, COLUMNS)])
+    question = exam.question()
+    answer = [summed(question.arguments[0])]
+    assert exam.mark_values(question, answer).status is Status.PASSED and exam.one_loop.needed
+    exam.one_loop.needed = False
+    exam.one_loop.lay_aside_unless_needed()
+    assert exam.mark_values(question, answer).status is Status.INCORRECT_VALUE
+
+
+@pytest.mark.parametrize(
+    ("reference", "inputs", "terms"),
+    [
+        (lambda x: x.relu() + x.mean(), lambda: [torch.rand(64, 64)], 64 * 64),
+        (lambda x: torch.cat([x.relu().sum()[None], x.reshape(-1)]), lambda: [torch.rand(64, 64)], 2),
+        (lambda x: x.softmax(-1), lambda: [torch.rand(64, 100)], 100),
+        (lambda x: x.sum(0), lambda: [torch.rand(70, 50)], 70),
+        (lambda a, b: a @ b, lambda: [torch.rand(30, 40), torch.rand(40, 50)], 40),
+        (lambda x: torch.conv2d(x, x.new_ones(8, 3, 5, 5)), lambda: [torch.rand(4, 3, 64, 64)], 75),
+        (lambda x: x.mean(), lambda: [torch.rand(1000)], 1000),
+        (lambda x: x.mean(), lambda: [torch.rand(9000)], PARTS),
+        (lambda i: i.float().sum(0, keepdim=True), lambda: [torch.randint(9, (100,))], 1),
+    ],
+    ids=[
+        "of all and one",
+        "one of many",
+        "softmax",
+        "sum",
+        "matmul",
+        "convolution",
+        "one number",
+        "of many",
+        "integers",
+    ],
+)
+def test_how_many_numbers_an_element_is_made_of(
+    reference: Callable[..., Tensor], inputs: Callable[[], list[Tensor]], terms: float
+) -> None:
+    (found,) = terms_of(inputs(), lambda arguments: [reference(*(x.double() for x in arguments)).double()])
+    assert found == pytest.approx(terms, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        lambda x: x.relu(),
+        lambda x: functools.reduce(operator.add, x.unbind(1)),
+        lambda x: x.amax(1),
+        lambda x: x.lgamma(),
+    ],
+    ids=["none", "the author's own", "the largest", "of one"],
+)
+def test_who_leaves_no_sum_to_torch_is_held_to_its_order(reference: Callable[[Tensor], Tensor]) -> None:
+    assert terms_of([torch.rand(20, 30)], lambda arguments: [reference(arguments[0].double())]) == ()
+
+
+def test_the_rounding_of_a_loop() -> None:
+    half_ulp = 2.0**-24
+    assert rounding(torch.float32, 1) == rounding(torch.float32, 36) == half_ulp
+    assert rounding(torch.float32, 3600) == 10 * half_ulp
+    assert rounding(torch.float32, 1e12) == MOST * half_ulp
+    assert rounding(torch.bfloat16, 1e12) == 2.0**-8 and rounding(torch.float16, 1e12) == 2.0**-11
+    assert rounding(torch.float64, 3600) == 10 * 2.0**-53
