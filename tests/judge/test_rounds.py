@@ -162,7 +162,7 @@ def test_both_sides_have_the_stressed_calls_in_a_round_that_does_not_count() -> 
     assert found.measured is not None and found.measured.rounds >= PLAN.rounds - 1
 
 
-def test_a_large_problem_has_no_stressed_calls_among_the_timed() -> None:
+def test_a_large_problem_whose_rows_need_each_other_has_no_stressed_calls_among_the_timed() -> None:
     few = replace(PLAN, round_bytes=1)
     of_stresses(lambda x: x.exp() / x.exp().sum(-1, keepdim=True), ["scaled_up"], few)
 

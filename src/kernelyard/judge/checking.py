@@ -3,27 +3,30 @@
 import random
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from kernelyard.core.verdict import Flag, Status, StressRecord
 from kernelyard.judge.compare import same_bits
-from kernelyard.judge.contract import Mark
+from kernelyard.judge.contract import Mark, breach
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, accept
+from kernelyard.judge.mixed import Mixed, mixed
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import Question, tensors_of
 from kernelyard.judge.room import make_room
-from kernelyard.judge.stress import ONE_ELEMENT, SIGNS, STRESSES, WEIGHTS, Unfair, one_changed, stressed
+from kernelyard.judge.stress import ONE_ELEMENT, SIGNS, STRESSES, WEIGHTS, Stress, Unfair, one_changed, stressed
 from kernelyard.judge.turns import handed_over
-from kernelyard.sandbox.returned import Fetched, Kept
+from kernelyard.sandbox.returned import Fetched
 from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
+
+Made = TypeVar("Made")
 
 TWO_ALIVE = "two_alive"
 LATE = "amid_other_work"
@@ -38,7 +41,7 @@ def ask(exam: Exam, candidate: Session, question: Question, found: Findings, str
     candidate.run([question.arguments])
     fetched = candidate.fetch(0, question.honest)
     found.trials += not stress
-    _accept(exam, exam.mark(question, fetched), found, stress)
+    accept_answer(exam, exam.mark(question, fetched), found, stress)
     untouched(exam, candidate, 0, question.arguments)
     return fetched
 
@@ -82,7 +85,7 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
         found.stresses += [_skipped(name, "too large to hold two questions") for name in (ONE_ELEMENT, TWO_ALIVE)]
         return
     try:
-        second = _made(partial(one_changed, exam, first))
+        second = within_memory(partial(one_changed, exam, first))
         changed = ONE_ELEMENT
     except Unfair as reason:
         found.stresses.append(_skipped(ONE_ELEMENT, str(reason)))
@@ -91,8 +94,8 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
     candidate.run([first.arguments, second.arguments])
     answers = [candidate.fetch(i, question.honest) for i, question in enumerate((first, second))]
     # The second first: it alone tells an element that was not read from memory that was written twice.
-    _accept(exam, exam.mark(second, answers[1]), found, changed)
-    _accept(exam, exam.mark(first, answers[0]), found, TWO_ALIVE)
+    accept_answer(exam, exam.mark(second, answers[1]), found, changed)
+    accept_answer(exam, exam.mark(first, answers[0]), found, TWO_ALIVE)
     for i, question in enumerate((first, second)):
         untouched(exam, candidate, i, question.arguments)
     found.stresses += [StressRecord(name=name, outcome="passed") for name in dict.fromkeys((changed, TWO_ALIVE))]
@@ -153,15 +156,15 @@ def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
     if exam.one_loop.needed:
         # Of numbers of one sign what a loop is off by is as much as TF32 is: where signs differ it is not.
         in_order.sort(key=lambda stress: stress.name != SIGNS)
+    left: list[Stress] = []
     for stress in in_order:
         if asked >= most or spent > plan.stress_seconds:
-            reason = "the problem is large" if asked >= most else "the judge's time is spent"
-            found.stresses.append(_skipped(stress.name, reason))
+            left.append(stress)
             continue
         make_room(exam.device, roomy=candidate.lender.roomy)
         begin = time.monotonic()
         try:
-            question = _made(partial(stressed, exam, stress))
+            question = within_memory(partial(stressed, exam, stress))
         except Unfair as reason:
             found.stresses.append(_skipped(stress.name, str(reason)))
             continue
@@ -172,33 +175,46 @@ def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
         asked += 1
         found.stresses.append(StressRecord(name=stress.name, outcome="passed"))
         del question
+    in_rows = _check_mixed(exam, candidate, left, found) if left else set()
+    why = "the problem is large" if asked >= most else "the judge's time is spent"
+    for name in (stress.name for stress in left):
+        found.stresses.append(StressRecord(name=name, outcome="passed") if name in in_rows else _skipped(name, why))
 
 
-def stressed_again(exam: Exam, plan: Plan, found: Findings, question_bytes: int, most: int) -> dict[str, Question]:
-    """Fresh questions under stresses that were passed, in random order, for calls that look like timed ones.
-
-    Who counts calls answers the first fifteen with care, and later leaves out what the problem's own inputs never need:
-    a softmax without its maximum passed so, with every timed answer right. None of a large problem is made.
-    """
-    made: dict[str, Question] = {}
-    if question_bytes > plan.round_bytes:
-        return made
-    names = {record.name for record in found.stresses if record.outcome == "passed"}
-    passed = [stress for stress in STRESSES if stress.name in names]
-    begin = time.monotonic()
-    for stress in random.sample(passed, len(passed)):
-        if len(made) == most or (made and time.monotonic() - begin > plan.again_seconds):
-            break
-        with suppress(Unfair):
-            made[stress.name] = _made(partial(stressed, exam, stress))
-    return made
+def _check_mixed(exam: Exam, candidate: Session, stresses: list[Stress], found: Findings) -> set[str]:
+    """One call with rows under each of these; the names of those that were asked so."""
+    make_room(exam.device, roomy=candidate.lender.roomy)
+    try:
+        made = within_memory(partial(mixed, exam, stresses))
+    except Unfair:
+        return set()
+    arguments = made.written_into(exam.arguments())
+    candidate.run([arguments])
+    return look_at_rows(exam, candidate, 0, candidate.fetch, made, arguments, found)
 
 
-def look_at_stressed(exam: Exam, session: Session, kept: Kept, name: str, question: Question, found: Findings) -> None:
-    """Check an answer that was kept of a question under a stress. Raises End."""
-    _accept(exam, exam.mark(question, handed_over(session, kept, question.honest)), found, name)
-    untouched(exam, session, kept.index, question.arguments)
-    found.timed_outputs_checked += 1
+def look_at_rows(
+    exam: Exam,
+    candidate: Session,
+    index: int,
+    fetch: Callable[[int, Sequence[Tensor]], Fetched],
+    made: Mixed,
+    arguments: list[Any],
+    found: Findings,
+) -> set[str]:
+    """Check the rows under stress of one call's answer; under which they are. Raises End."""
+    honest = exam.honest(arguments)
+    answer = fetch(index, honest.answers)
+    if broken := breach(honest, answer):
+        accept_answer(exam, broken, found, "")
+    asked = set()
+    for one in made.parts:
+        # Rows that had nothing to do with each other in the first question may have in this one.
+        if exam.mark_values(one.question, one.of(honest.answers)).status is Status.PASSED:
+            accept_answer(exam, exam.mark_values(one.question, one.of(answer.tensors or ())), found, one.stress)
+            asked.add(one.stress)
+    untouched(exam, candidate, index, arguments)
+    return asked
 
 
 def untouched(exam: Exam, candidate: Session, index: int, arguments: list[Any]) -> None:
@@ -211,7 +227,8 @@ def untouched(exam: Exam, candidate: Session, index: int, arguments: list[Any]) 
         raise End(Status.INPUT_MUTATED, "an input is not what it was before the call")
 
 
-def _accept(exam: Exam, mark: Mark, found: Findings, stress: str) -> None:
+def accept_answer(exam: Exam, mark: Mark, found: Findings, stress: str) -> None:
+    """Raises End for a mark that is no pass, with the stress, if any, that it failed under."""
     if mark.status is not Status.PASSED and stress:
         found.stresses = [record for record in found.stresses if record.name != stress]  # passed, when it was checked
         found.stresses.append(StressRecord(name=stress, outcome="failed", reason=mark.message))
@@ -221,7 +238,8 @@ def _accept(exam: Exam, mark: Mark, found: Findings, stress: str) -> None:
     accept(mark, found)
 
 
-def _made(make: Callable[[], Question]) -> Question:
+def within_memory(make: Callable[[], Made]) -> Made:
+    """What `make` makes. Raises Unfair where the device has no room for it."""
     try:
         return make()
     except torch.OutOfMemoryError:

@@ -111,8 +111,8 @@ class Exam:
         self.usual = tuple(usual_error(h, r) for h, r in zip(question.honest, question.reference, strict=True))
         self._must_repeat(question)
         rows = rows_of(question.arguments, question.honest)
-        if rows and question.bytes > PART_BYTES:
-            self.parted = (rows, max(1, rows * PART_BYTES // question.bytes))
+        if rows and question.bytes > PART_BYTES // 2:
+            self.parted = (rows, max(1, min(rows // 2, rows * PART_BYTES // question.bytes)))
             if not self._parts_agree(question):
                 self.parted = None
         return question
@@ -183,7 +183,7 @@ class Exam:
         honest = honest or self.honest(arguments)
         try:
             reference = self.exact_answer(arguments)
-            if self.parted and not self.is_usual(honest.answers, reference):
+            if self.parted and has_rows(arguments, self.parted[0]) and not self.is_usual(honest.answers, reference):
                 # Rows that had nothing to do with each other in the first question may have in this one.
                 self.parted = None
                 reference = self.exact_answer(arguments)

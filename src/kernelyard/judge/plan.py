@@ -13,7 +13,8 @@ class Plan:
     trials: int = 3
     """Fresh inputs checked before anything is timed. A cached first answer fails the second."""
     large_stresses: int = 2
-    """Stressed questions of a problem whose inputs and answers take more than `round_bytes`; a smaller one gets all."""
+    """Questions that are stressed as a whole, where inputs and answers take more than `round_bytes`; the other stresses
+    then have some rows each, where rows have nothing to do with each other. A smaller problem gets all."""
     stress_seconds: float = 10.0
     """How long the judge makes stressed questions; those that are left then are skipped by name."""
     again_seconds: float = 0.25

@@ -11,7 +11,8 @@ from typing import Any
 
 from kernelyard.core.cores import any_core
 from kernelyard.core.verdict import Decision, Flag, Status, Timing
-from kernelyard.judge.checking import call_late, look_at_stressed, stressed_again, untouched
+from kernelyard.judge.again import Again, stressed_again
+from kernelyard.judge.checking import call_late, untouched
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import claimed, confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.exam import PART_BYTES, Exam
@@ -53,8 +54,8 @@ def time_rounds(
     roomy = has_room(largest, candidate.device, whole=exam.is_whole(question_bytes), kept=candidate.lender.kept_bytes)
     for lender in (candidate.lender, baseline.lender):
         lender.keeps, lender.roomy = largest <= KEPT_BYTES, lender.on_device and roomy
-    if question_bytes > plan.round_bytes:
-        exam.one_loop.lay_aside_unless_needed()
+    if question_bytes > plan.round_bytes and not exam.parted:
+        exam.one_loop.only_short_unless_needed()
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
     on_phase("the judge's own clock")
     ratio, noise, confirmed = clock.ratio(), noise_floor(clock.control()), confirms(clock.gain())
@@ -96,15 +97,20 @@ def _rounds(
     """
     calls = plan.calls_in_turn(question_bytes)
     # Made before the first: a worker would notice a pause for them.
-    again = stressed_again(exam, plan, found, question_bytes, 2 * calls)
-    in_place = dict(zip(random.sample(range(2 * calls), len(again)), again.values(), strict=True))
-    stressed = {id(question.arguments): (name, question) for name, question in again.items()}
+    again = stressed_again(exam, candidate, plan, found, question_bytes, 2 * calls)
+    in_place = dict(zip(random.sample(range(2 * calls), len(again)), again, strict=True))
+    looks: dict[int, Callable[[Kept, list[Any]], object]] = {}
+
+    def arguments_at(place: int, instead: dict[int, Again]) -> list[Any]:
+        if place not in instead:
+            return exam.arguments()
+        arguments = instead[place].arguments()
+        looks[id(arguments)] = instead[place].look
+        return arguments
 
     def look(kept: Kept, arguments: list[Any]) -> None:
-        if asked := stressed.get(id(arguments)):
-            look_at_stressed(exam, candidate, kept, *asked, found)
-        else:
-            _look(exam, candidate, found, kept, arguments)
+        usual = partial(_look, exam, candidate, found)
+        looks.get(id(arguments), usual)(kept, arguments)
 
     # A look disturbs the request that follows, so both sides are looked at alike: on a CPU the next call, a softmax on
     # two cores by 0.12 to 1.4 ms, on a GPU the request without flushes. With the solution alone looked at, those of its
@@ -131,7 +137,7 @@ def _rounds(
         instead = in_place if tried == with_stressed else {}
         for i, pair in enumerate((("baseline", "solution"), ("control", "again"))):
             places = range(i * calls, (i + 1) * calls)
-            sets = [instead[place].arguments if place in instead else exam.arguments() for place in places]
+            sets = [arguments_at(place, instead) for place in places]
             for name in random.sample(pair, 2):
                 chosen = range if tried == whole or instead else some_of
                 if name in ("solution", "again"):
@@ -146,6 +152,7 @@ def _rounds(
                             baseline, sets, exam, chosen, look_alike, look_alike_at_bare, bare_calls=bare_calls
                         )
             del sets
+            looks.clear()
         return Round(**sides)
 
     begin = time.monotonic()

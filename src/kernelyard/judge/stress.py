@@ -14,7 +14,7 @@ float64 on a CPU, beside which blocks in fp32 are off 5 times as far.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -152,19 +152,24 @@ NAMES = (*(stress.name for stress in STRESSES), ONE_ELEMENT, WEIGHTS)
 """What a problem file may decline in its NO_STRESS."""
 
 
-def stressed(exam: Exam, stress: Stress, base: Question | None = None) -> Question:
-    """A fresh question under a stress. Raises Unfair where it would not be a fair one."""
+def stressed(exam: Exam, stress: Stress, base: list[Any] | None = None, fixed: Sequence[Tensor] = ()) -> Question:
+    """A question under a stress, of fresh inputs or of `base`, those that are `fixed` unchanged.
+
+    Raises Unfair where it would not be a fair one.
+    """
     _declined(exam, stress.name)
     *harder, mildest = stress.changes
     for change in harder:
         with suppress(Unfair):
-            return _changed_by(exam, stress, change, base)
-    return _changed_by(exam, stress, mildest, base)
+            return _changed_by(exam, stress, change, base, fixed)
+    return _changed_by(exam, stress, mildest, base, fixed)
 
 
-def _changed_by(exam: Exam, stress: Stress, change: Change, base: Question | None) -> Question:
-    before = base.arguments if base else exam.arguments()
-    arguments = _changed(before, stress, change)
+def _changed_by(
+    exam: Exam, stress: Stress, change: Change, base: list[Any] | None, fixed: Sequence[Tensor]
+) -> Question:
+    before = exam.arguments() if base is None else base
+    arguments = _changed(before, stress, change, fixed)
     new = _new(before, arguments)
     del before  # as much as each of these, of a problem that may take a sixth of the device
     if not stress.exact:
@@ -258,8 +263,8 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
     return replace(question, ruler=tuple(rulers))
 
 
-def _changed(arguments: list[Any], stress: Stress, change: Change) -> list[Any]:
-    open_ = _open(arguments)
+def _changed(arguments: list[Any], stress: Stress, change: Change, fixed: Sequence[Tensor]) -> list[Any]:
+    open_ = [value for value in _open(arguments) if not any(value is one for one in fixed)]
     if not open_:
         raise Unfair("no input that may be changed")
     chosen = [secrets.choice(open_)] if stress.alone else open_

@@ -1,0 +1,74 @@
+"""Stressed questions among timed calls, of which no worker knows."""
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kernelyard.judge.checking import accept_answer, look_at_rows, untouched, within_memory
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import Findings
+from kernelyard.judge.mixed import Mixed, mixed
+from kernelyard.judge.plan import Plan
+from kernelyard.judge.question import Question
+from kernelyard.judge.stress import STRESSES, Unfair, stressed
+from kernelyard.judge.turns import handed_over
+from kernelyard.sandbox.returned import Kept
+from kernelyard.sandbox.session import Session
+
+
+@dataclass(frozen=True)
+class Again:
+    """A call among timed ones that is under a stress, or some rows of it."""
+
+    arguments: Callable[[], list[Any]]
+    look: Callable[[Kept, list[Any]], object]
+    """At the answer, which was kept, to these arguments. Raises End."""
+
+
+def stressed_again(
+    exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int, most: int
+) -> list[Again]:
+    """Under stresses that were passed, in random order, for calls that look like timed ones.
+
+    Who counts calls answers the first fifteen with care, and later leaves out what the problem's own inputs never need:
+    a softmax without its maximum passed so, with every timed answer right. Of a large problem rows are under stress,
+    where they have nothing to do with each other.
+    """
+    names = {record.name for record in found.stresses if record.outcome == "passed"}
+    passed = [stress for stress in STRESSES if stress.name in names]
+    random.shuffle(passed)
+    made: list[Again] = []
+    if question_bytes > plan.round_bytes:
+        with suppress(Unfair):
+            made.append(_some_rows(exam, candidate, within_memory(partial(mixed, exam, passed)), found))
+        return made
+    begin = time.monotonic()
+    for stress in passed:
+        if len(made) == most or (made and time.monotonic() - begin > plan.again_seconds):
+            break
+        with suppress(Unfair):
+            made.append(_whole(exam, candidate, stress.name, within_memory(partial(stressed, exam, stress)), found))
+    return made
+
+
+def _whole(exam: Exam, candidate: Session, name: str, question: Question, found: Findings) -> Again:
+    def look(kept: Kept, _arguments: list[Any]) -> None:
+        accept_answer(exam, exam.mark(question, handed_over(candidate, kept, question.honest)), found, name)
+        untouched(exam, candidate, kept.index, question.arguments)
+        found.timed_outputs_checked += 1
+
+    return Again(lambda: question.arguments, look)
+
+
+def _some_rows(exam: Exam, candidate: Session, made: Mixed, found: Findings) -> Again:
+    def look(kept: Kept, arguments: list[Any]) -> None:
+        look_at_rows(
+            exam, candidate, kept.index, lambda _, like: handed_over(candidate, kept, like), made, arguments, found
+        )
+        found.timed_outputs_checked += 1
+
+    return Again(lambda: made.written_into(exam.arguments()), look)

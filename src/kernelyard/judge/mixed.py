@@ -1,0 +1,74 @@
+"""A large question of which some rows are under stress, each stress on rows of its own, all of them in one call.
+
+To put KernelBench's 13 GB under a stress as a whole takes a second and the memory of five such questions, so two of
+eight stresses were asked, and none among timed calls. Where rows have nothing to do with each other, a few are a
+question of their own, with its own answer in float64, and all eight take less than one whole.
+"""
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.parts import part
+from kernelyard.judge.question import Question, tensors_of
+from kernelyard.judge.stress import Stress, Unfair, stressed
+
+ROWS_BYTES = 16 << 20
+"""Of inputs and answers, under one stress."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows under a stress."""
+
+    stress: str
+    start: int
+    stop: int
+    question: Question
+
+    def of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """What of a whole answer is the answer to this."""
+        return [tensor[self.start : self.stop] for tensor in tensors]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """What to write into some rows of any inputs, and what these rows' answer is then."""
+
+    rows: int
+    parts: tuple[Part, ...]
+
+    def written_into(self, arguments: list[Any]) -> list[Any]:
+        """`arguments`, with rows under stress in place of their own, and with what these had of inputs without rows."""
+        for one in self.parts:
+            there = tensors_of(part(arguments, self.rows, one.start, one.stop))
+            for own, new in zip(there, one.question.pristine(), strict=True):
+                own.copy_(new)
+        return arguments
+
+
+def mixed(exam: Exam, stresses: Sequence[Stress]) -> Mixed:
+    """Rows under as many of these stresses as are fair there, and as there are rows for. Raises Unfair for none."""
+    if exam.parted is None:
+        raise Unfair("its rows need each other")
+    arguments = exam.arguments()
+    rows = exam.parted[0]
+    chosen = stresses if len(stresses) <= rows // 2 else secrets.SystemRandom().sample(stresses, rows // 2)
+    band = rows // max(len(chosen), 2)
+    size = sum(tensor.nbytes for tensor in (*tensors_of(arguments), *exam.answer))
+    width = min(band, max(1, ROWS_BYTES * rows // max(size, 1)))
+    parts = []
+    for i, stress in enumerate(chosen):
+        start = i * band + secrets.randbelow(band - width + 1)
+        inputs = part(arguments, rows, start, start + width)
+        shared = [one for one, whole in zip(tensors_of(inputs), tensors_of(arguments), strict=True) if one is whole]
+        with suppress(Unfair):
+            parts.append(Part(stress.name, start, start + width, stressed(exam, stress, inputs, fixed=shared)))
+    if not parts:
+        raise Unfair("of no rows by themselves")
+    return Mixed(rows, tuple(parts))

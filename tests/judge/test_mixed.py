@@ -1,0 +1,177 @@
+"""Rows of a large question under stress, each stress on rows of its own."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.verdict import Status, StressRecord
+from kernelyard.judge import exam as examining
+from kernelyard.judge.checking import check_stresses
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import End, Findings
+from kernelyard.judge.mixed import Mixed, mixed
+from kernelyard.judge.plan import Plan
+from kernelyard.judge.stress import STRESSES, Unfair
+
+sys.path.insert(0, str(Path(__file__).parent))
+from honest import problem
+from test_checking import Here
+from test_rounds import PLAN, time_rounds
+from test_rounds import Here as Timed
+
+CPU = torch.device("cpu")
+ROWS, COLUMNS = 64, 256
+LARGE = Plan(round_bytes=1)
+
+
+def softmax(x: Tensor) -> Tensor:
+    return x.softmax(-1)
+
+
+def without_maximum(x: Tensor) -> Tensor:
+    return x.exp() / x.exp().sum(-1, keepdim=True)
+
+
+def examined(
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[..., Any] = softmax,
+    inputs: Callable[[], list[Tensor]] = lambda: [torch.rand(ROWS, COLUMNS)],
+) -> Exam:
+    monkeypatch.setattr(examining, "PART_BYTES", 1 << 14)
+    exam = Exam(problem(call, inputs), torch.float32, CPU, Tolerance())
+    exam.first_question()
+    return exam
+
+
+def rows_under_stress(made: Mixed) -> list[int]:
+    return [row for one in made.parts for row in range(one.start, one.stop)]
+
+
+@pytest.mark.parametrize("many", range(5))
+def test_each_stress_has_rows_of_its_own_and_the_others_are_left_alone(
+    many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exam = examined(monkeypatch)
+    assert exam.parted
+    made = mixed(exam, STRESSES)
+    changed = rows_under_stress(made)
+    assert {one.stress for one in made.parts} == {stress.name for stress in STRESSES} - {"integers"}
+    assert len(set(changed)) == len(changed) == ROWS - ROWS // len(STRESSES) and exam.parted
+    before = exam.arguments()
+    (after,) = made.written_into([before[0].clone()])
+    same = [row for row in range(ROWS) if torch.equal(after[row], before[0][row])]
+    assert same == [row for row in range(ROWS) if row not in changed]
+    for one in made.parts:
+        assert torch.equal(after[one.start : one.stop], one.question.arguments[0])
+        assert exam.mark_values(one.question, one.of([after.softmax(-1)])).status is Status.PASSED
+    wrong = [one for one in made.parts if exam.mark_values(one.question, one.of([without_maximum(after)])).message]
+    assert "scaled_up" in {one.stress for one in wrong}
+
+
+def test_what_has_no_rows_is_not_changed_and_is_that_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    exam = examined(monkeypatch, torch.matmul, lambda: [torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, 8)])
+    made = mixed(exam, STRESSES)
+    x, shared = made.written_into(exam.arguments())
+    for one in made.parts:
+        assert torch.equal(shared, one.question.arguments[1])
+        assert exam.mark_values(one.question, one.of([x @ shared])).status is Status.PASSED
+    assert {"signs", "outliers", "shifted"} <= {one.stress for one in made.parts}
+
+
+def test_few_rows_are_under_as_many_stresses_as_half_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    exam = examined(monkeypatch, inputs=lambda: [torch.rand(6, 4096)])
+    made = mixed(exam, [stress for stress in STRESSES if not stress.exact])
+    assert len(made.parts) == 3 and len(set(rows_under_stress(made))) == 6
+    exam = examined(monkeypatch, inputs=lambda: [torch.rand(2, 4096)])
+    assert len(mixed(exam, STRESSES[:1]).parts) == 1
+
+
+def test_rows_that_need_each_other_are_under_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    exam = examined(monkeypatch, lambda x: x - x.mean(0))
+    with pytest.raises(Unfair, match="its rows need each other"):
+        mixed(exam, STRESSES)
+
+
+def outcomes(call: Callable[..., Tensor], exam: Exam) -> dict[str, str]:
+    candidate: Any = Here(call)
+    found = Findings()
+    check_stresses(exam, candidate, LARGE, found, LARGE.round_bytes + 1)
+    return {record.name: record.reason or record.outcome for record in found.stresses}
+
+
+def test_a_large_problem_is_asked_all_stresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = outcomes(softmax, examined(monkeypatch))
+    assert told.pop("integers") in ("the problem is large", "the answer to small integers is not exact")
+    told.pop("weights")
+    assert set(told) == {stress.name for stress in STRESSES} - {"integers"} and set(told.values()) == {"passed"}
+
+
+def test_one_whose_rows_need_each_other_is_asked_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = outcomes(lambda x: x - x.mean(0), examined(monkeypatch, lambda x: x - x.mean(0)))
+    assert list(told.values()).count("passed") == 2
+    assert list(told.values()).count("the problem is large") >= 5
+
+
+@pytest.mark.parametrize("many", range(5))
+def test_whoever_is_wrong_under_one_stress_is_always_found(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(End, match=r"under the stress '(scaled_up|outliers)'") as raised:
+        outcomes(without_maximum, examined(monkeypatch))
+    assert raised.value.status is Status.INCORRECT_VALUE
+
+
+def test_an_answer_of_another_shape_is_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def shortened(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return x.softmax(-1)[: ROWS - (calls > 2)]
+
+    with pytest.raises(End) as raised:
+        outcomes(shortened, examined(monkeypatch))
+    assert raised.value.status is Status.INCORRECT_SHAPE
+
+
+def test_rows_that_need_each_other_under_stress_alone_condemn_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divided by the largest element of all where that is above two, which no input of the problem's is."""
+
+    def coupled(x: Tensor) -> Tensor:
+        return x / x.abs().max().clamp(min=2)
+
+    told = outcomes(coupled, examined(monkeypatch, coupled))
+    assert "passed" in told.values() and "the problem is large" in told.values()
+
+
+@pytest.mark.parametrize("many", range(5))
+def test_rows_are_under_stress_among_timed_calls(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right while it is checked, and without a maximum where it is timed."""
+    exam = examined(monkeypatch)
+    found = Findings()
+    found.stresses += [StressRecord(name=name, outcome="passed") for name in ("scaled_up", "signs")]
+    candidate, baseline = Timed(without_maximum), Timed(softmax)
+    with pytest.raises(End, match="under the stress 'scaled_up'") as raised:
+        time_rounds(
+            exam, candidate, baseline, replace(PLAN, round_bytes=1), found, 2, lambda _: None  # type: ignore[arg-type]
+        )  # fmt: skip
+    assert raised.value.status is Status.INCORRECT_VALUE
+
+
+def test_the_round_under_stress_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    exam = examined(monkeypatch)
+    found = Findings()
+    found.stresses += [StressRecord(name="scaled_up", outcome="passed")]
+    candidate, baseline = Timed(softmax), Timed(softmax)
+    time_rounds(
+        exam, candidate, baseline, replace(PLAN, round_bytes=1), found, 2, lambda _: None  # type: ignore[arg-type]
+    )  # fmt: skip
+    for side in (candidate, baseline):
+        stressed = [sets for sets in side.asked if any(arguments[0].abs().max() > 8 for arguments in sets)]
+        assert len(stressed) == 1
+    assert found.measured is not None and found.measured.rounds >= PLAN.rounds - 1
