@@ -84,13 +84,22 @@ def test_a_cheat_that_passes_is_seen(suite: Path) -> None:
     begin, end = markers.markers("exploits:cpu")
     document.write_text(f"before\n{begin}\n{end}\nafter\n")
     record = suite / "outcomes.json"
-    done = exploits(str(suite), "--only", "planted", "--device", "cpu", "--json", str(record), "--table", str(document))
+    done = exploits(str(suite), "--device", "cpu", "--json", str(record), "--table", str(document))
     assert done.returncode == 1, done.stderr
     assert "planted succeeds: passed, expected incorrect_value" in done.stdout
-    outcome = json.loads(record.read_text())
+    _, outcome = sorted(map(json.loads, record.read_text().splitlines()), key=lambda told: told["name"])
     assert outcome["name"] == "planted" and outcome["status"] == "passed" and outcome["success"]
     text = document.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "| `planted` | passed, expected" in text
+
+
+@pytest.mark.parametrize("part", [["--only", "control"], ["--fast"], ["--soak", "5"]])
+def test_a_table_is_of_every_sample(suite: Path, refused: Callable[..., str], part: list[str]) -> None:
+    """One sample's row took the place of the 162 that were published."""
+    document = suite / "trust.md"
+    document.write_text("\n".join(markers.markers("exploits:cpu")))
+    line = refused(str(suite), "--device", "cpu", "--table", str(document), *part)
+    assert line == "--table is of every sample that runs here; expected no --only, --fast or --soak"
 
 
 def test_an_interrupted_run_is_finished(suite: Path, refused: Callable[..., str]) -> None:
