@@ -87,6 +87,15 @@ def test_a_wrong_or_missing_value_of_a_dict_is_named(tmp_path: Path) -> None:
     assert "expected output[parts][0], output[parts][1][0], output[sum]" in missing.message
 
 
+@pytest.mark.parametrize(("first", "second"), [("0", "1"), ("'0'", "'1'")])
+def test_a_dict_does_not_stand_for_a_tuple(tmp_path: Path, first: str, second: str) -> None:
+    """It passed where its keys read as places in one, and whoever unpacks the tuple is given the keys."""
+    pair = {"forward": "return x + 1, 2 * x"}
+    verdict = judged(tmp_path, pair, {"forward": f"return {{{first}: x + 1, {second}: 2 * x}}"})
+    assert verdict.status is Status.INCORRECT_SHAPE
+    assert verdict.message == f"returned output{{{first}}}, output{{{second}}}; expected output[0], output[1]"
+
+
 def test_integers_and_booleans_arrive_as_they_are_also_within_a_dict(tmp_path: Path) -> None:
     picks = {
         "takes": "given, mask",

@@ -255,11 +255,16 @@ def unflatten(tree: Any, tensors: Sequence[Tensor]) -> Any:
 def named_leaves(value: Any, name: str = "output") -> list[tuple[str, Any]]:
     """The leaves of what a model returned, named by where they stand: `output`, `output[0]`, `output[logits]`.
 
-    Those of a dict in the order of its keys' texts: two dicts that are equal have the same leaves.
+    Those of a dict in the order of its keys' texts: two dicts that are equal have the same leaves. A list stands for a
+    tuple, a dict for neither: a key that reads as a place in one has another name, `output{0}`.
     """
     if isinstance(value, (list, tuple)):
         return [leaf for i, item in enumerate(value) for leaf in named_leaves(item, f"{name}[{i}]")]
     if isinstance(value, dict):
-        items = sorted(((str(key), item) for key, item in value.items()), key=lambda pair: pair[0])
-        return [leaf for key, item in items for leaf in named_leaves(item, f"{name}[{key}]")]
+        items = sorted(((_key_name(key), item) for key, item in value.items()), key=lambda pair: pair[0])
+        return [leaf for key, item in items for leaf in named_leaves(item, f"{name}{key}")]
     return [(name, value)]
+
+
+def _key_name(key: Any) -> str:
+    return f"[{key}]" if isinstance(key, str) and not key.isdecimal() else f"{{{key!r}}}"
