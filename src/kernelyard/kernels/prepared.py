@@ -97,11 +97,14 @@ def _guard(leading: torch.Tensor) -> Callable[[torch.Tensor], bool]:
 
 
 def observed(*tensors: torch.Tensor | None) -> bool:
-    """Whether a tensor subclass, a functorch transform or a dispatch mode looks at operators."""
+    """Whether a tensor subclass, a functorch transform or a dispatch mode looks at operators, or torch has to.
+
+    It hands an operator tensors of memory that holds their signs; those of `z.conj().imag` are a bit beside it.
+    """
     if _are_transforms_active() or _count_modes() > 0:
         return True
     for tensor in tensors:  # noqa: SIM110
-        if tensor is not None and type(tensor) not in _PLAIN:
+        if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_neg()):
             return True
     return False
 
@@ -131,14 +134,14 @@ def inference(leading: torch.Tensor, *others: torch.Tensor | None) -> bool:
     """Whether a call with these tensors is one for its result alone: nothing observes it and none wants a gradient."""
     if _is_compiling() or type(leading) not in _PLAIN or _are_transforms_active() or _count_modes() > 0:
         return False
-    if forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0 or leading.is_neg():
         return False
     wants = _is_grad_enabled()
     if wants and leading.requires_grad:
         return False
     # A loop, since a generator's frame costs a microsecond.
     for tensor in others:
-        if tensor is not None and (type(tensor) not in _PLAIN or (wants and tensor.requires_grad)):
+        if tensor is not None and (type(tensor) not in _PLAIN or (wants and tensor.requires_grad) or tensor.is_neg()):
             return False
     return True
 
