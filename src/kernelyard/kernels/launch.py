@@ -15,6 +15,7 @@ import torch
 from cuda.bindings import driver
 from cuda.core import Device, ObjectCode
 
+from kernelyard.core.errors import UsageError
 from kernelyard.kernels.counters import tally
 from kernelyard.kernels.nvrtc import Defines, cubin
 from kernelyard.kernels.plans import PORTABLE_CLUSTER
@@ -25,6 +26,8 @@ Bound = Callable[..., None]
 
 _kernels: dict[tuple[Any, ...], Any] = {}
 _WARP = 32
+_MOST_CTAS = ((1 << 31) - 1, (1 << 16) - 1)
+"""Along a grid's sides, on every chip."""
 
 
 class _Attribute(ctypes.Structure):
@@ -97,9 +100,16 @@ class Launcher:
         """The launch of `grid` CTAs, or clusters of CTAs where the kernel has them, with every size given.
 
         What is called with is the addresses alone, `addresses` of them, which come before the sizes. A closure, since
-        its names are found faster than an object's.
+        its names are found faster than an object's. Raises UsageError for more CTAs than a grid has.
         """
         x, y = grid if isinstance(grid, tuple) else (grid, 1)
+        if x * self.cluster > _MOST_CTAS[0] or y > _MOST_CTAS[1]:
+            # A side of 2^32 and one would be launched as one CTA: its place in the configuration has 32 bits.
+            most = " x ".join(map(str, _MOST_CTAS))
+            raise UsageError(
+                f"{self.label} takes {x * self.cluster} x {y} CTAs for this shape, expected {most} at most:"
+                " use backend='eager'"
+            )
         # torch multiplies the grid's sides in 32 bits, to see whether it is empty.
         launch_kernel = _torch_launch()
         if launch_kernel is None or _attributes(self) or self.threads % _WARP or x * y >= 1 << 31:
