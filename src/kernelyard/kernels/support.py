@@ -1,5 +1,7 @@
 """What the kernel backends take: dtypes and devices. Each function says why not in a few words, or returns None."""
 
+from functools import cache
+
 import torch
 
 from kernelyard.core.interpreter import interpreting
@@ -33,9 +35,33 @@ def floating_refusal(*tensors: torch.Tensor | None) -> str | None:
     return None
 
 
+_OLDEST = (7, 5)
+"""The capability from which on NVRTC of CUDA 13 compiles: a V100 has 7.0, a P100 6.0."""
+
+
 def cuda_refusal(x: torch.Tensor) -> str | None:
     """Why CUDA C++ does not run where `x` is, or None."""
-    return None if x.is_cuda and torch.version.hip is None else "needs an NVIDIA GPU"
+    if not x.is_cuda or torch.version.hip is not None:
+        return "needs an NVIDIA GPU"
+    return _age_refusal(x.get_device())
+
+
+def _age_refusal(index: int) -> str | None:
+    capability = _capability(index)
+    if capability >= _OLDEST:
+        return None
+    needed, found = (".".join(map(str, each)) for each in (_OLDEST, capability))
+    return f"needs a GPU of compute capability {needed} or later, this one has {found}"
+
+
+# As in `ops.dispatch`: Dynamo asks while it traces a call, and does not trace into it.
+_age_refusal._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@cache
+def _capability(index: int) -> tuple[int, int]:
+    """Asked once, for torch takes microseconds; where tensors are fake there may be no GPU to ask."""
+    return torch.cuda.get_device_capability(index) if torch.cuda.is_available() else _OLDEST
 
 
 def triton_refusal(x: torch.Tensor) -> str | None:
