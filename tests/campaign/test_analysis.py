@@ -178,7 +178,7 @@ def test_a_stale_baseline_is_not_used(tmp_path, changes) -> None:
     folder = baselines(tmp_path / "timing", [baseline(1, 0.5, **changes)])
     for view in folder.glob("*.json"):
         view.unlink()
-    found, _ = analyze(run, Opponents.read([folder]), None, {})
+    found, *_ = analyze(run, Opponents.read([folder]), None, {})
     assert [against.opponent for against in found.groups[0].against] == [EAGER]
 
 
@@ -203,7 +203,7 @@ def test_wrong_answers_stand_where_right_ones_do(tmp_path) -> None:
     stored = [baseline(number, None, failures={}, times=warm) for number in (1, 2, 3)]
     found = analysed(tmp_path, [judged(1, 4.0), judged(2)], stored=stored)
     assert [against.opponent for against in found.groups[0].against] == [EAGER]
-    found, _ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), suite_of(1, 2, 3), {})
+    found, *_ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), suite_of(1, 2, 3), {})
     assert [(against.opponent, against.problems) for against in found.groups[0].against] == [(EAGER, 3)]
 
 
@@ -245,7 +245,7 @@ def test_several_samples_count_as_one_drawn_at_random(tmp_path) -> None:
 def test_a_k_that_no_problem_has_samples_for_is_not_known_and_said(tmp_path) -> None:
     """Problem 3 has no answer: it alone would make pass@2 nothing."""
     run = read_run(run_folder(tmp_path / "run", [judged(1, 3.0), judged(2)]))
-    found, _ = analyze(run, Opponents(), suite_of(1, 2, 3), {}, k_values=(1, 2))
+    found, *_ = analyze(run, Opponents(), suite_of(1, 2, 3), {}, k_values=(1, 2))
     assert list(found.groups[0].pass_at) == ["1"]
     assert "no problem has 2 samples: pass@2 is not known" in found.notes
     assert found.suite_sha256 == suite_of(1, 2, 3).sha256
@@ -278,7 +278,7 @@ def test_degenerate_problems_are_counted_apart_and_levels_too(tmp_path) -> None:
     flags = (Flag(name="degenerate_problem", evidence="another input's answer passes"),)
     verdicts = [judged(1, 3.0, flags=flags), judged(2), judged(1, 3.0, level=2)]
     run = read_run(run_folder(tmp_path / "run", verdicts))
-    found, _ = analyze(run, Opponents(), None, flagged(run))
+    found, *_ = analyze(run, Opponents(), None, flagged(run))
     assert {group.name: group.against[0].fast["1"].value for group in found.groups} == {
         "all": pytest.approx(2 / 3),
         "level 1": 0.5,
@@ -313,7 +313,7 @@ def theirs(tmp_path, hardware: str = "a CPU") -> None:
 def test_a_run_of_kernelbench_is_analysed_by_what_it_kept(tmp_path) -> None:
     theirs(tmp_path)
     opponents = Opponents.read([tmp_path / "timing"])
-    found, _ = analyze(read_run(tmp_path / "run"), opponents, None, {}, p_values=(0.0, 1.0, 1.5))
+    found, *_ = analyze(read_run(tmp_path / "run"), opponents, None, {}, p_values=(0.0, 1.0, 1.5))
     eager, best = found.groups[0].against
     assert {p: share.count for p, share in eager.fast.items()} == {"0": 2, "1": 1, "1.5": 1}
     assert {p: share.count for p, share in best.fast.items()} == {"0": 2, "1": 1, "1.5": 0}
@@ -341,7 +341,7 @@ def test_verdicts_on_other_texts_than_the_suites_are_left_out_and_counted(tmp_pa
     verdicts = [judged(1, 3.0), judged(2, 9.0, **older), judged(3, 9.0, **older), judged(3, sample=1), judged(9, 9.0)]
     run = read_run(run_folder(tmp_path / "run", verdicts))
     suite = suite_of(1, 2, 3, 4)
-    found, answers = analyze(run.on(suite), Opponents(), suite, {})
+    found, answers, _ = analyze(run.on(suite), Opponents(), suite, {})
     assert [(each.number, len(each.outcomes)) for each in answers] == [(1, 1), (3, 1), (4, 0)]
     assert found.groups[0].against[0].fast["0"].count == 1
     (note,) = [note for note in found.notes if "not of this suite" in note]
@@ -366,15 +366,15 @@ def test_kernelbenchs_line_is_of_whole_levels(tmp_path) -> None:
     """Of a part it had results of problems without a name: 3 correct of 1."""
     theirs(tmp_path)
     run, opponents = read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"])
-    found, _ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1]), {})
+    found, *_ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1]), {})
     assert found.kernelbench == () and any("is of whole levels" in note for note in found.notes)
-    found, _ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1, 2, 3, 4]), {})
+    found, *_ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1, 2, 3, 4]), {})
     assert [(score.correct_count, score.total_count) for score in found.kernelbench] == [(2, 4)] * 2
     # Without a suite, what the run has and the baselines do not is known of too.
     only = {"level1": {"1_Made_Up.py": {"mean": 1.0, "hardware": "a CPU"}}}
     for file in (tmp_path / "timing").iterdir():
         file.write_text(json.dumps(only))
-    found, _ = analyze(run, Opponents.read([tmp_path / "timing"]), None, {})
+    found, *_ = analyze(run, Opponents.read([tmp_path / "timing"]), None, {})
     assert [(score.correct_count, score.total_count, score.aligned) for score in found.kernelbench] == [(2, 3, 1)] * 2
 
 
@@ -386,7 +386,7 @@ def test_verdicts_that_came_after_the_export_are_said(tmp_path) -> None:
     assert read_run(run).unexported == 0
     run_folder(run, [judged(2, 2.0), judged(3, status=Status.INFRA_ERROR)])
     assert read_run(run).unexported == 1
-    found, _ = analyze(read_run(run), Opponents(), None, {})
+    found, *_ = analyze(read_run(run), Opponents(), None, {})
     assert any("1 verdicts are not in eval_results.json" in note for note in found.notes)
     # With a second level each has a file in a folder of its own, and the one that there is says nothing any more.
     run_folder(run, [judged(1, 2.0, level=2)])
@@ -444,7 +444,7 @@ def test_of_results_of_two_devices_none_is_held_against_the_others_times(tmp_pat
     run = read_run(tmp_path / "run")
     with pytest.raises(UsageError, match=r"is of a CPU, the run of an A100; expected one of the same device$"):
         analyze(run, Opponents.read([tmp_path / "timing"]), None, {})
-    found, _ = analyze(run, Opponents(), None, {})
+    found, *_ = analyze(run, Opponents(), None, {})
     assert found.settings[0] == "device a CPU and an A100" and "unlike settings" in found.notes[0]
 
 
@@ -455,7 +455,7 @@ def test_a_runtime_that_is_no_time_is_none(tmp_path, runtime) -> None:
     right = {"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}}
     results = {"1": [{**right, "runtime": runtime}], "2": [{**right, "runtime": 1.0}]}
     (tmp_path / "run" / "eval_results.json").write_text(json.dumps(results))
-    found, _ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
+    found, *_ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
     eager = found.groups[0].against[0]
     assert (eager.fast["0"].count, eager.untimed, eager.speedup.of) == (2, 1, 1)
     assert math.isfinite(eager.speedup.value) and Analysis.model_validate_json(found.model_dump_json()) == found
@@ -466,13 +466,13 @@ def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
     run_folder(tmp_path / "run", [judged(4, 3.0)])
     with Ledger(tmp_path / "run") as ledger:
         ledger.take_over([Foreign(level=1, problem=2, sample=0, outcome={})])
-    found, _ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
+    found, *_ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
     assert found.groups[0].problems == 1
     assert any("1 samples were judged by KernelBench alone" in note for note in found.notes)
     assert found.kernelbench[0].correct_count == 2
 
     # Where the suite says that problem 2 is one, it still was answered; problem 3 was not.
-    found, answers = analyze(read_run(tmp_path / "run"), Opponents(), suite_of(2, 3, 4), {})
+    found, answers, _ = analyze(read_run(tmp_path / "run"), Opponents(), suite_of(2, 3, 4), {})
     assert [each.number for each in answers] == [3, 4]
     assert found.groups[0].unanswered == 1
     assert any("in no other, and with them 1 problems" in note for note in found.notes)

@@ -7,13 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
+from command_line import Call
 from html_page import Page
 from made_up_runs import baseline, baselines, judged, run_folder
 from rich.console import Console
 
+from kernelyard.campaign import runs
 from kernelyard.campaign.comparison import compare
 from kernelyard.campaign.opponents import Opponents
-from kernelyard.campaign.runs import analyze, answers_of, flagged, read_run, side_of, sources_of
+from kernelyard.campaign.runs import analyze, answers_of, flagged, read_run, side_of
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence, Status, StressRecord
 from kernelyard.report.campaign import analysis_text, comparison_text
@@ -34,8 +36,8 @@ def page(tmp_path: Path, verdicts, sources=None, stored=()) -> str:
         (folder / name).write_bytes(text.encode())
     run = read_run(folder)
     opponents = Opponents.read([baselines(tmp_path / "timing", stored)] if stored else [])
-    analysis, answers = analyze(run, opponents, None, flagged(run))
-    return render(analysis, answers, run.judged, sources_of(run, answers), flagged(run))
+    analysis, answers, sources = analyze(run, opponents, None, flagged(run))
+    return render(analysis, answers, run.judged, sources, flagged(run))
 
 
 def sha256(text: str) -> str:
@@ -89,6 +91,21 @@ def test_a_source_is_shown_where_it_is_what_was_judged(tmp_path) -> None:
     assert shown.count("<pre>class ModelNew:\n    pass\n</pre>") == 2
     assert "Changed" not in shown
     assert shown.count("The source is not at hand as it was judged.") == 1
+
+
+def test_a_solution_is_read_once(tmp_path, kernelyard: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the note of what has changed since its verdict, and for the page."""
+    text, read = "class ModelNew: pass", []
+    verdicts = [judged(number, solution_sha256=sha256(text)) for number in (1, 2)]
+    folder = run_folder(tmp_path / "run", verdicts)
+    for number in (1, 2):
+        (folder / f"level_1_problem_{number}_sample_0_kernel.py").write_text(text)
+    readable_solution = runs.readable_solution
+    monkeypatch.setattr(runs, "readable_solution", lambda path: read.append(path.name) or readable_solution(path))
+    done = kernelyard("analyze", folder, "--html", "page.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "page.html").read_text().count(f"<pre>{text}</pre>") == 2
+    assert read == [f"level_1_problem_{number}_sample_0_kernel.py" for number in (1, 2)]
 
 
 @pytest.mark.parametrize("name", ["1_Made_Up/007.py", "level_1_problem_001_sample_07_kernel.py"])
@@ -171,13 +188,13 @@ def test_the_samples_of_a_run_of_kernelbenchs_are_in_order(tmp_path) -> None:
     entries = [{"sample_id": sample, **entry} for sample in (10, 2, 0)]
     (tmp_path / "eval_results.json").write_text(json.dumps({"1": entries}))
     run = read_run(tmp_path, [1])
-    text = Page(render(*analyze(run, Opponents(), None, {}), run.judged, {}, {})).text
+    text = Page(render(*analyze(run, Opponents(), None, {})[:2], run.judged, {}, {})).text
     assert re.findall(r"level 1 problem 1 sample (\d+)", text) == ["0", "2", "10"]
 
 
 def test_the_terminal_shows_the_same_numbers(tmp_path) -> None:
     run = read_run(run_folder(tmp_path / "run", [judged(1, 3.0), judged(2)]))
-    analysis, _ = analyze(run, Opponents(), None, {})
+    analysis, *_ = analyze(run, Opponents(), None, {})
     console = table_console()
     with console.capture() as captured:
         console.print(analysis_text(analysis))
@@ -190,7 +207,7 @@ def test_the_terminal_shows_the_same_numbers(tmp_path) -> None:
 @pytest.mark.parametrize("width", [80, 100, 150])
 def test_no_number_is_cut_short_on_a_narrow_terminal(tmp_path, width) -> None:
     run = read_run(run_folder(tmp_path / "run", [judged(n, 1.0 + n / 7, sample=s) for n in (1, 2) for s in (0, 1)]))
-    found, answers = analyze(run, Opponents(), None, {}, (0.0, 0.5, 1.0, 1.5, 2.0), (1, 2))
+    found, answers, _ = analyze(run, Opponents(), None, {}, (0.0, 0.5, 1.0, 1.5, 2.0), (1, 2))
     side = side_of(run, answers)
     console = Console(width=width)
     with console.capture() as captured:
@@ -200,7 +217,7 @@ def test_no_number_is_cut_short_on_a_narrow_terminal(tmp_path, width) -> None:
 
 def test_a_histogram_and_a_curve_hold_every_sample(tmp_path) -> None:
     run = read_run(run_folder(tmp_path / "run", [judged(1, 1.0), judged(2, 100.0), judged(3, 0.001), judged(4)]))
-    _, answers = analyze(run, Opponents(), None, {})
+    _, answers, _ = analyze(run, Opponents(), None, {})
     bins = histogram(answers, "eager")
     assert sum(sum(each.counts.values()) for each in bins) == 3
     assert bins[0].low == -4
@@ -222,12 +239,12 @@ def test_an_outermost_bar_says_that_it_holds_what_lies_beyond(tmp_path) -> None:
 
 def test_pictures_are_drawn_and_nothing_timed_is_said(tmp_path) -> None:
     run = read_run(run_folder(tmp_path / "my run", [judged(1, 3.0), judged(2, 0.5)]))
-    analysis, answers = analyze(run, Opponents(), None, {})
+    analysis, answers, _ = analyze(run, Opponents(), None, {})
     paths = save_pictures(analysis, answers, tmp_path / "png")
     assert [path.name for path in paths] == ["my-run_fast_p.png", "my-run_speedups.png"]
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths)
     run = read_run(run_folder(tmp_path / "wrong", [judged(1)]))
-    analysis, answers = analyze(run, Opponents(), None, {})
+    analysis, answers, _ = analyze(run, Opponents(), None, {})
     assert "<svg" not in render(analysis, answers, run.judged, {}, {})
     with pytest.raises(UsageError, match="no right sample with a time"):
         save_pictures(analysis, answers, tmp_path / "png")

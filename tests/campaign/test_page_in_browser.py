@@ -24,7 +24,7 @@ TYPE = (
 def test_the_page_needs_nothing_and_its_table_sorts_and_filters(tmp_path: Path) -> None:
     broken = judged(4, status=Status.COMPILE_ERROR, message="SyntaxError: invalid syntax\nof a long story")
     run = read_run(run_folder(tmp_path / "run", [judged(1, 3.0), judged(2, 0.5), judged(3, 20.0), broken]))
-    analysis, answers = analyze(run, Opponents(), None, {})
+    analysis, answers, _ = analyze(run, Opponents(), None, {})
     page = tmp_path / "page.html"
     page.write_text(render(analysis, answers, run.judged, {}, {}))
     with Browser(str(CHROMIUM), tmp_path / "profile") as browser:

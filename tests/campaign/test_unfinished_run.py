@@ -32,7 +32,7 @@ def killed(tmp_path: Path) -> Path:
 
 def test_what_waits_for_a_verdict_is_counted_and_in_no_share(tmp_path: Path) -> None:
     run = read_run(killed(tmp_path)).on(SUITE)
-    found, answers = analyze(run, Opponents(), SUITE, {})
+    found, answers, _ = analyze(run, Opponents(), SUITE, {})
     assert [each.number for each in answers] == [1, 3, 4]
     assert (found.groups[0].problems, found.groups[0].unanswered) == (3, 1)
     assert found.groups[0].against[0].fast["0"].count == pytest.approx(1.5)
@@ -59,7 +59,7 @@ def test_a_run_of_kernelbenchs_that_is_under_way(tmp_path: Path) -> None:
     (tmp_path / "eval_results.json").write_text(json.dumps({"1": [entry]}))
     for problem in (1, 2):
         solution(tmp_path, problem)
-    found, answers = analyze(read_run(tmp_path).on(SUITE), Opponents(), SUITE, {})
+    found, answers, _ = analyze(read_run(tmp_path).on(SUITE), Opponents(), SUITE, {})
     assert [each.number for each in answers] == [1, 3, 4]
     assert found.notes[0].startswith("1 solutions have no verdict yet")
 

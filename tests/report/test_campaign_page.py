@@ -20,7 +20,7 @@ def analyzed(folder: Path) -> tuple[Analysis, list[Answers]]:
     told = {"sample_id": 0, "compiled": True, "metadata": {}, "runtime": 1.0, "runtime_stats": {}}
     entries = {str(number): [{**told, "correctness": number % 2 == 0}] for number in range(1, 11)}
     (folder / "eval_results.json").write_text(json.dumps(entries))
-    return analyze(read_run(folder, [1]), Opponents(), None, {})
+    return analyze(read_run(folder, [1]), Opponents(), None, {})[:2]
 
 
 def test_a_run_without_an_opponent_keeps_its_numbers(tmp_path: Path) -> None:

@@ -276,10 +276,14 @@ def analyze(
     degenerate: Mapping[tuple[int, int], str],
     p_values: Sequence[float] = P_VALUES,
     k_values: Sequence[int] = (1,),
-) -> tuple[Analysis, list[Answers]]:
-    """The numbers of a run, and the problems that they are of. Raises UsageError for baselines of another device."""
+) -> tuple[Analysis, list[Answers], dict[Key, str]]:
+    """The numbers of a run, the problems that they are of, and the solutions' texts, where they are what was judged.
+
+    Raises UsageError for baselines of another device.
+    """
     opponents.fits(run.hardware)
     answers = answers_of(run, opponents, suite)
+    sources = _sources_of(run, answers)
     scores = [
         kernelbench_score(results, file.level(level), names_of(level, run, opponents, suite), level, file.path)
         for level, results in run.results.items()
@@ -301,12 +305,12 @@ def analyze(
         groups=counted,
         degenerate={present[place].title: why for place, why in sorted(degenerate.items()) if place in present},
         kernelbench=tuple(scores),
-        notes=(*notes(run, opponents, suite, answers), *_changed(run, answers), *unknown),
+        notes=(*notes(run, opponents, suite, answers), *_changed(run, answers, sources), *unknown),
     )
-    return analysis, answers
+    return analysis, answers, sources
 
 
-def sources_of(run: Run, answers: Sequence[Answers]) -> dict[Key, str]:
+def _sources_of(run: Run, answers: Sequence[Answers]) -> dict[Key, str]:
     """The solutions' texts, where they are still what was judged; KernelBench kept no hash, there as they stand."""
     hashes = {each.key: each.verdict.solution_sha256 for each in run.judged}
     wanted = {outcome.key for each in answers for outcome in each.outcomes}
@@ -318,9 +322,9 @@ def sources_of(run: Run, answers: Sequence[Answers]) -> dict[Key, str]:
     return found
 
 
-def _changed(run: Run, answers: Sequence[Answers]) -> Iterable[str]:
+def _changed(run: Run, answers: Sequence[Answers], sources: Mapping[Key, str]) -> Iterable[str]:
     judged = {each.key for each in run.judged} & keys(run.folder, _names(answers))
-    if count := len(judged - sources_of(run, answers).keys()):
+    if count := len(judged - sources.keys()):
         yield f"{count} solutions are no longer as they were judged: their old verdicts count until there are others"
 
 

@@ -12,7 +12,7 @@ import typer
 from kernelyard.campaign.analysis import P_VALUES
 from kernelyard.campaign.comparison import Side, compare
 from kernelyard.campaign.opponents import Opponents
-from kernelyard.campaign.runs import Run, answers_of, flagged, read_run, side_of, sources_of
+from kernelyard.campaign.runs import Run, answers_of, flagged, read_run, side_of
 from kernelyard.campaign.runs import analyze as analyzed
 from kernelyard.campaign.selfjudged import self_judged
 from kernelyard.core.errors import UsageError
@@ -86,7 +86,7 @@ def analyze(
         found = found.on(suite)
     k_values = tuple(dict.fromkeys(k or (1,)))
     reasons = _degenerate(found, suite)
-    analysis, answers = analyzed(found, opponents, suite, reasons, p_values, k_values)
+    analysis, answers, sources = analyzed(found, opponents, suite, reasons, p_values, k_values)
     if suite is not None and (unseen := not_admitted(suite, {one.verdict.dtype for one in found.judged})):
         note = f"{suite.name} is {unseen}: only the judge's own flags say which problems are degenerate there"
         analysis = analysis.model_copy(update={"notes": (*analysis.notes, note)})
@@ -96,7 +96,7 @@ def analyze(
     else:
         print(f"kernelyard: {run} cannot be written to: {STORED} is not stored, --json prints it", file=sys.stderr)
     if html is not None:
-        write_whole(html, render(analysis, answers, found.judged, sources_of(found, answers), reasons))
+        write_whole(html, render(analysis, answers, found.judged, sources, reasons))
         print(html)
     if png is not None:
         for path in save_pictures(analysis, answers, png):
