@@ -2,26 +2,21 @@
 
 import hashlib
 import json
-import math
 
 import pytest
 from made_up_runs import ENVIRONMENT, baseline, baselines, judged, run_folder, suite_of, timing
 from typer.testing import CliRunner
-from verdicts import SETTINGS
 
 from kernelyard.campaign.analysis import Analysis
-from kernelyard.campaign.baselines import FILES, Variant
-from kernelyard.campaign.intervals import any_right, beta, holm, mean, share, sign_p, student_p
-from kernelyard.campaign.kernelbench_files import RESULTS, export
-from kernelyard.campaign.ledger import FILE_NAME, Ledger
+from kernelyard.campaign.baselines import Variant
+from kernelyard.campaign.kernelbench_files import export
+from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.opponents import Opponents
-from kernelyard.campaign.outcomes import BEST, EAGER, kernelbench_status, of_judged
-from kernelyard.campaign.records import Foreign
+from kernelyard.campaign.outcomes import BEST, EAGER, of_judged
 from kernelyard.campaign.runs import analyze, flagged, read_run
 from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Flag, Status
-from kernelyard.suites.sources import subset
 
 SIX = [
     judged(1, 3.0),
@@ -37,53 +32,6 @@ def analysed(tmp_path, verdicts=SIX, stored=(), suite=None, degenerate=None, **s
     run = read_run(run_folder(tmp_path / "run", verdicts))
     opponents = Opponents.read([baselines(tmp_path / "timing", stored)] if stored else [])
     return analyze(run, opponents, suite, degenerate or {}, **settings)[0]
-
-
-# Intervals: tabled values, to the digits of the tables.
-
-
-@pytest.mark.parametrize(
-    ("count", "of", "low", "high"), [(8, 20, 0.1912, 0.6395), (0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0)]
-)
-def test_a_share_has_the_exact_interval(count: int, of: int, low: float, high: float) -> None:
-    found = share(count, of)
-    assert (found.low, found.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
-
-
-def test_the_interval_covers_what_it_should_and_a_count_of_parts_lies_between_whole_ones() -> None:
-    for p in (0.05, 0.3, 0.5):
-        covered = sum(
-            math.comb(30, count) * p**count * (1 - p) ** (30 - count)
-            for count in range(31)
-            if share(count, 30).low <= p <= share(count, 30).high
-        )
-        assert 0.95 <= covered < 0.995
-    assert share(3, 10).low < share(3.5, 10).low < share(4, 10).low
-    assert share(0, 0) is None
-
-
-def test_the_beta_function_has_its_closed_forms() -> None:
-    assert beta(0.5, 0.5, 0.3) == pytest.approx(2 / math.pi * math.asin(0.3**0.5), rel=1e-12)
-    assert beta(2, 3, 0.4) == pytest.approx(0.5248, rel=1e-12)
-    assert beta(200, 800, 0.2) == pytest.approx(0.50631, rel=1e-5)
-
-
-def test_chances_are_those_of_the_tables() -> None:
-    assert sign_p(1, 9) == pytest.approx(22 / 1024)
-    assert sign_p(0, 0) == 1.0
-    assert student_p([0.1, 0.2, 0.3, -0.05]) == pytest.approx(0.16273, abs=1e-5)
-    assert student_p([0.0, 0.0]) == 1.0
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-
-
-def test_a_mean_is_geometric_and_of_one_has_no_interval() -> None:
-    assert mean([4.0, 0.25]).value == pytest.approx(1.0)
-    assert mean([2.0]).low is None
-    assert mean([]) is None
-    assert mean([1e200] * 3).value == pytest.approx(1e200), "a product would overflow"
-
-
-# fast_p
 
 
 def test_every_number_of_a_small_run(tmp_path) -> None:
@@ -252,12 +200,6 @@ def test_a_k_that_no_problem_has_samples_for_is_not_known_and_said(tmp_path) -> 
     assert f"suite {found.suite_sha256[:16]}" in found.settings
 
 
-def test_pass_at_k_counts_the_draws() -> None:
-    assert any_right(5, 2, 2) == pytest.approx(1 - math.comb(3, 2) / math.comb(5, 2))
-    assert any_right(5, 0, 3) == 0.0
-    assert any_right(5, 3, 3) == 1.0
-
-
 def test_what_the_machine_failed_is_in_no_share_and_what_nobody_answered_is(tmp_path) -> None:
     verdicts = [judged(1, 3.0), judged(2, status=Status.INFRA_ERROR), judged(3, status=Status.INVALID_PROBLEM)]
     found = analysed(tmp_path, verdicts, suite=suite_of(1, 2, 3, 4)).groups[0]
@@ -288,53 +230,6 @@ def test_degenerate_problems_are_counted_apart_and_levels_too(tmp_path) -> None:
     assert found.degenerate == {"level 1 problem 1": "another input's answer passes"}
 
 
-# KernelBench's files
-
-
-def theirs(tmp_path, hardware: str = "a CPU") -> None:
-    run = tmp_path / "run"
-    run.mkdir(exist_ok=True)
-    (run / "level_1_problem_1_sample_0_kernel.py").touch()
-    shape = {"correctness_issue": "Output shape mismatch: Expected [1], got [2]", "hardware": "a CPU"}
-    entries = {
-        "1": [{"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}, "runtime": 0.5}],
-        "2": [{"sample_id": 0, "compiled": True, "correctness": False, "metadata": shape, "runtime": -1.0}],
-        "3": [{"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}, "runtime": -1.0}],
-    }
-    (run / RESULTS).write_text(json.dumps(entries))
-    folder = tmp_path / "timing"
-    folder.mkdir(exist_ok=True)
-    for variant, milliseconds in ((Variant.EAGER, 1.0), (Variant.COMPILE, 0.6)):
-        stats = {"mean": milliseconds, "hardware": hardware}
-        text = json.dumps({"level1": {f"{number}_Made_Up.py": stats for number in (1, 2, 3, 4)}})
-        (folder / FILES[variant]).write_text(text)
-
-
-def test_a_run_of_kernelbench_is_analysed_by_what_it_kept(tmp_path) -> None:
-    theirs(tmp_path)
-    opponents = Opponents.read([tmp_path / "timing"])
-    found, *_ = analyze(read_run(tmp_path / "run"), opponents, None, {}, p_values=(0.0, 1.0, 1.5))
-    eager, best = found.groups[0].against
-    assert {p: share.count for p, share in eager.fast.items()} == {"0": 2, "1": 1, "1.5": 1}
-    assert {p: share.count for p, share in best.fast.items()} == {"0": 2, "1": 1, "1.5": 0}
-    assert eager.faster is None
-    assert eager.speedup.low is None
-    assert [ending.status for ending in found.groups[0].endings] == ["passed", "incorrect_shape"]
-    assert [score.fast_p["1.0"] for score in found.kernelbench] == [0.25, 0.25], "of the four in the baseline"
-    assert [score.untimed for score in found.kernelbench] == [1, 1]
-
-
-def test_every_mode_of_compile_that_kernelbench_timed_is_an_opponent(tmp_path) -> None:
-    """Its script times five; the fastest was one of the two that we do not, and never looked at."""
-    theirs(tmp_path)
-    for mode, milliseconds in (("reduce-overhead", 0.4), ("max-autotune-no-cudagraphs", 0.5)):
-        path = tmp_path / "timing" / f"baseline_time_torch_compile_inductor_{mode}.json"
-        path.write_text(json.dumps({"level1": {"1_Made_Up.py": {"mean": milliseconds}}}))
-    opponents = Opponents.read([tmp_path / "timing"])
-    assert opponents.mean_ms(1, "1_Made_Up.py") == (1.0, 0.4)
-    assert opponents.mean_ms(1, "2_Made_Up.py") == (1.0, 0.6)
-
-
 def test_verdicts_on_other_texts_than_the_suites_are_left_out_and_counted(tmp_path) -> None:
     """They would be numbers of problems that nobody asked; those of problems that were not chosen are in none, too."""
     older = {"problem_sha256": "an older text"}
@@ -362,58 +257,6 @@ def test_the_command_leaves_them_out_alone_and_beside_another_run(tmp_path) -> N
     assert CliRunner().invoke(build("analyze"), ["analyze", str(fine), "--suite", str(problems)]).exit_code == 0
 
 
-def test_kernelbenchs_line_is_of_whole_levels(tmp_path) -> None:
-    """Of a part it had results of problems without a name: 3 correct of 1."""
-    theirs(tmp_path)
-    run, opponents = read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"])
-    found, *_ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1]), {})
-    assert found.kernelbench == () and any("is of whole levels" in note for note in found.notes)
-    found, *_ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1, 2, 3, 4]), {})
-    assert [(score.correct_count, score.total_count) for score in found.kernelbench] == [(2, 4)] * 2
-    # Without a suite, what the run has and the baselines do not is known of too.
-    only = {"level1": {"1_Made_Up.py": {"mean": 1.0, "hardware": "a CPU"}}}
-    for file in (tmp_path / "timing").iterdir():
-        file.write_text(json.dumps(only))
-    found, *_ = analyze(run, Opponents.read([tmp_path / "timing"]), None, {})
-    assert [(score.correct_count, score.total_count, score.aligned) for score in found.kernelbench] == [(2, 3, 1)] * 2
-
-
-def test_verdicts_that_came_after_the_export_are_said(tmp_path) -> None:
-    """KernelBench's line is of its file, which a killed run has not written."""
-    run = run_folder(tmp_path / "run", [judged(1, 2.0)])
-    with Ledger(run) as ledger:
-        export(run, ledger.judged(), [])
-    assert read_run(run).unexported == 0
-    run_folder(run, [judged(2, 2.0), judged(3, status=Status.INFRA_ERROR)])
-    assert read_run(run).unexported == 1
-    found, *_ = analyze(read_run(run), Opponents(), None, {})
-    assert any("1 verdicts are not in eval_results.json" in note for note in found.notes)
-    # With a second level each has a file in a folder of its own, and the one that there is says nothing any more.
-    run_folder(run, [judged(1, 2.0, level=2)])
-    assert read_run(run).unexported == 3
-
-
-def test_a_verdict_that_took_anothers_place_after_the_export_is_said(tmp_path) -> None:
-    """On the same solution, by --retry timeout or on a changed problem: the line is still of the one before."""
-    run = run_folder(tmp_path / "run", [judged(n, status=Status.TIMEOUT) for n in (1, 2)])
-    with Ledger(run) as ledger:
-        export(run, ledger.judged(), [])
-        for now in (judged(1, 2.0), judged(2, status=Status.TIMEOUT, problem_sha256="a new text")):
-            ledger.give_way(now.key)
-            assert ledger.finish(now)
-    assert read_run(run).unexported == 2
-
-
-def test_a_run_whose_ledger_is_gone_is_still_ours(tmp_path) -> None:
-    run = run_folder(tmp_path / "run", [judged(1, 2.0)])
-    with Ledger(run) as ledger:
-        export(run, ledger.judged(), [])
-    (run / FILE_NAME).unlink()
-    notes = analyze(read_run(run, [1]), Opponents(), None, {})[0].notes
-    assert any("judged by kernelyard, whose kernelyard.sqlite is gone" in note for note in notes)
-    assert not any("KernelBench: right by its tolerance" in note for note in notes)
-
-
 def test_a_level_is_a_part_of_a_run(tmp_path) -> None:
     run = run_folder(tmp_path / "run", [judged(1, 2.0), judged(1, 3.0, level=2)])
     with Ledger(run) as ledger:
@@ -428,75 +271,6 @@ def test_a_level_is_a_part_of_a_run(tmp_path) -> None:
     assert [group["problems"] for group in counted["groups"]] == [1]
 
 
-def test_a_baseline_of_another_device_is_refused(tmp_path) -> None:
-    theirs(tmp_path, hardware="another CPU")
-    with pytest.raises(UsageError, match="is of another CPU, the run of a CPU"):
-        analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
-
-
-def test_of_results_of_two_devices_none_is_held_against_the_others_times(tmp_path) -> None:
-    """Only the first was looked at: an A100's runtime stood against an H100's baseline."""
-    theirs(tmp_path)
-    path = tmp_path / "run" / RESULTS
-    entries = json.loads(path.read_text())
-    entries["3"][0] |= {"runtime": 0.5, "metadata": {"hardware": "an A100"}}
-    path.write_text(json.dumps(entries))
-    run = read_run(tmp_path / "run")
-    with pytest.raises(UsageError, match=r"is of a CPU, the run of an A100; expected one of the same device$"):
-        analyze(run, Opponents.read([tmp_path / "timing"]), None, {})
-    found, *_ = analyze(run, Opponents(), None, {})
-    assert found.settings[0] == "device a CPU and an A100" and "unlike settings" in found.notes[0]
-
-
-@pytest.mark.parametrize("runtime", [1e-320, 1e-30, 1e30, 1e308, math.inf, math.nan, 0.0, -1.0])
-def test_a_runtime_that_is_no_time_is_none(tmp_path, runtime) -> None:
-    """1e-30 beside 1 ended the analysis: the interval of two such ratios is beyond what a float holds."""
-    theirs(tmp_path)
-    right = {"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}}
-    results = {"1": [{**right, "runtime": runtime}], "2": [{**right, "runtime": 1.0}]}
-    (tmp_path / "run" / "eval_results.json").write_text(json.dumps(results))
-    found, *_ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
-    eager = found.groups[0].against[0]
-    assert (eager.fast["0"].count, eager.untimed, eager.speedup.of) == (2, 1, 1)
-    assert math.isfinite(eager.speedup.value) and Analysis.model_validate_json(found.model_dump_json()) == found
-
-
-def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
-    theirs(tmp_path)
-    run_folder(tmp_path / "run", [judged(4, 3.0)])
-    with Ledger(tmp_path / "run") as ledger:
-        ledger.take_over([Foreign(level=1, problem=2, sample=0, outcome={})])
-    found, *_ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
-    assert found.groups[0].problems == 1
-    assert any("1 samples were judged by KernelBench alone" in note for note in found.notes)
-    assert found.kernelbench[0].correct_count == 2
-
-    # Where the suite says that problem 2 is one, it still was answered; problem 3 was not.
-    found, answers, _ = analyze(read_run(tmp_path / "run"), Opponents(), suite_of(2, 3, 4), {})
-    assert [each.number for each in answers] == [3, 4]
-    assert found.groups[0].unanswered == 1
-    assert any("in no other, and with them 1 problems" in note for note in found.notes)
-    # Of a suite without problem 2 it is no part.
-    assert read_run(tmp_path / "run").on(suite_of(3, 4)).foreign == ()
-
-
-@pytest.mark.parametrize(
-    ("entry", "status"),
-    [
-        ({"compiled": True, "correctness": True}, Status.PASSED),
-        ({"compiled": False, "correctness": False, "metadata": {"compilation_error": "x"}}, Status.COMPILE_ERROR),
-        ({"compiled": False, "correctness": False, "metadata": {"error": "Evaluation timed out"}}, Status.TIMEOUT),
-        ({"compiled": False, "correctness": False, "metadata": {"error": "a pickle"}}, Status.CRASHED),
-        ({"compiled": False, "correctness": False, "metadata": {"cuda_error": "CUDA Error: x"}}, Status.CRASHED),
-        ({"compiled": False, "correctness": False, "metadata": {"other_error": "error: x"}}, Status.CRASHED),
-        ({"compiled": True, "correctness": False, "metadata": {"runtime_error": "x"}}, Status.RUNTIME_ERROR),
-        ({"compiled": True, "correctness": False, "metadata": {"max_difference": ["1"]}}, Status.INCORRECT_VALUE),
-    ],
-)
-def test_their_endings_have_our_names(entry, status) -> None:
-    assert kernelbench_status(entry) == status.value
-
-
 def test_a_folder_that_is_no_run_is_said(tmp_path) -> None:
     with pytest.raises(UsageError, match="expected the folder of a run"):
         read_run(tmp_path)
@@ -505,4 +279,3 @@ def test_a_folder_that_is_no_run_is_said(tmp_path) -> None:
 def test_the_record_survives_its_file(tmp_path) -> None:
     found = analysed(tmp_path, stored=[baseline(1, 0.5)])
     assert Analysis.model_validate_json(found.model_dump_json()) == found
-    assert SETTINGS.dtype

@@ -1,0 +1,184 @@
+"""The numbers of what KernelBench's files hold: results of its own, and those that a run of ours was exported to."""
+
+import json
+import math
+
+import pytest
+from made_up_runs import judged, run_folder, suite_of
+
+from kernelyard.campaign.analysis import Analysis
+from kernelyard.campaign.baselines import FILES, Variant
+from kernelyard.campaign.kernelbench_files import RESULTS, export
+from kernelyard.campaign.ledger import FILE_NAME, Ledger
+from kernelyard.campaign.opponents import Opponents
+from kernelyard.campaign.outcomes import kernelbench_status
+from kernelyard.campaign.records import Foreign
+from kernelyard.campaign.runs import analyze, read_run
+from kernelyard.core.errors import UsageError
+from kernelyard.core.verdict import Status
+from kernelyard.suites.sources import subset
+
+
+def theirs(tmp_path, hardware: str = "a CPU") -> None:
+    run = tmp_path / "run"
+    run.mkdir(exist_ok=True)
+    (run / "level_1_problem_1_sample_0_kernel.py").touch()
+    shape = {"correctness_issue": "Output shape mismatch: Expected [1], got [2]", "hardware": "a CPU"}
+    entries = {
+        "1": [{"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}, "runtime": 0.5}],
+        "2": [{"sample_id": 0, "compiled": True, "correctness": False, "metadata": shape, "runtime": -1.0}],
+        "3": [{"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}, "runtime": -1.0}],
+    }
+    (run / RESULTS).write_text(json.dumps(entries))
+    folder = tmp_path / "timing"
+    folder.mkdir(exist_ok=True)
+    for variant, milliseconds in ((Variant.EAGER, 1.0), (Variant.COMPILE, 0.6)):
+        stats = {"mean": milliseconds, "hardware": hardware}
+        text = json.dumps({"level1": {f"{number}_Made_Up.py": stats for number in (1, 2, 3, 4)}})
+        (folder / FILES[variant]).write_text(text)
+
+
+def test_a_run_of_kernelbench_is_analysed_by_what_it_kept(tmp_path) -> None:
+    theirs(tmp_path)
+    opponents = Opponents.read([tmp_path / "timing"])
+    found, *_ = analyze(read_run(tmp_path / "run"), opponents, None, {}, p_values=(0.0, 1.0, 1.5))
+    eager, best = found.groups[0].against
+    assert {p: share.count for p, share in eager.fast.items()} == {"0": 2, "1": 1, "1.5": 1}
+    assert {p: share.count for p, share in best.fast.items()} == {"0": 2, "1": 1, "1.5": 0}
+    assert eager.faster is None
+    assert eager.speedup.low is None
+    assert [ending.status for ending in found.groups[0].endings] == ["passed", "incorrect_shape"]
+    assert [score.fast_p["1.0"] for score in found.kernelbench] == [0.25, 0.25], "of the four in the baseline"
+    assert [score.untimed for score in found.kernelbench] == [1, 1]
+
+
+def test_every_mode_of_compile_that_kernelbench_timed_is_an_opponent(tmp_path) -> None:
+    """Its script times five; the fastest was one of the two that we do not, and never looked at."""
+    theirs(tmp_path)
+    for mode, milliseconds in (("reduce-overhead", 0.4), ("max-autotune-no-cudagraphs", 0.5)):
+        path = tmp_path / "timing" / f"baseline_time_torch_compile_inductor_{mode}.json"
+        path.write_text(json.dumps({"level1": {"1_Made_Up.py": {"mean": milliseconds}}}))
+    opponents = Opponents.read([tmp_path / "timing"])
+    assert opponents.mean_ms(1, "1_Made_Up.py") == (1.0, 0.4)
+    assert opponents.mean_ms(1, "2_Made_Up.py") == (1.0, 0.6)
+
+
+def test_kernelbenchs_line_is_of_whole_levels(tmp_path) -> None:
+    """Of a part it had results of problems without a name: 3 correct of 1."""
+    theirs(tmp_path)
+    run, opponents = read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"])
+    found, *_ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1]), {})
+    assert found.kernelbench == () and any("is of whole levels" in note for note in found.notes)
+    found, *_ = analyze(run, opponents, subset(suite_of(1, 2, 3, 4), [1, 2, 3, 4]), {})
+    assert [(score.correct_count, score.total_count) for score in found.kernelbench] == [(2, 4)] * 2
+    # Without a suite, what the run has and the baselines do not is known of too.
+    only = {"level1": {"1_Made_Up.py": {"mean": 1.0, "hardware": "a CPU"}}}
+    for file in (tmp_path / "timing").iterdir():
+        file.write_text(json.dumps(only))
+    found, *_ = analyze(run, Opponents.read([tmp_path / "timing"]), None, {})
+    assert [(score.correct_count, score.total_count, score.aligned) for score in found.kernelbench] == [(2, 3, 1)] * 2
+
+
+def test_verdicts_that_came_after_the_export_are_said(tmp_path) -> None:
+    """KernelBench's line is of its file, which a killed run has not written."""
+    run = run_folder(tmp_path / "run", [judged(1, 2.0)])
+    with Ledger(run) as ledger:
+        export(run, ledger.judged(), [])
+    assert read_run(run).unexported == 0
+    run_folder(run, [judged(2, 2.0), judged(3, status=Status.INFRA_ERROR)])
+    assert read_run(run).unexported == 1
+    found, *_ = analyze(read_run(run), Opponents(), None, {})
+    assert any("1 verdicts are not in eval_results.json" in note for note in found.notes)
+    # With a second level each has a file in a folder of its own, and the one that there is says nothing any more.
+    run_folder(run, [judged(1, 2.0, level=2)])
+    assert read_run(run).unexported == 3
+
+
+def test_a_verdict_that_took_anothers_place_after_the_export_is_said(tmp_path) -> None:
+    """On the same solution, by --retry timeout or on a changed problem: the line is still of the one before."""
+    run = run_folder(tmp_path / "run", [judged(n, status=Status.TIMEOUT) for n in (1, 2)])
+    with Ledger(run) as ledger:
+        export(run, ledger.judged(), [])
+        for now in (judged(1, 2.0), judged(2, status=Status.TIMEOUT, problem_sha256="a new text")):
+            ledger.give_way(now.key)
+            assert ledger.finish(now)
+    assert read_run(run).unexported == 2
+
+
+def test_a_run_whose_ledger_is_gone_is_still_ours(tmp_path) -> None:
+    run = run_folder(tmp_path / "run", [judged(1, 2.0)])
+    with Ledger(run) as ledger:
+        export(run, ledger.judged(), [])
+    (run / FILE_NAME).unlink()
+    notes = analyze(read_run(run, [1]), Opponents(), None, {})[0].notes
+    assert any("judged by kernelyard, whose kernelyard.sqlite is gone" in note for note in notes)
+    assert not any("KernelBench: right by its tolerance" in note for note in notes)
+
+
+def test_a_baseline_of_another_device_is_refused(tmp_path) -> None:
+    theirs(tmp_path, hardware="another CPU")
+    with pytest.raises(UsageError, match="is of another CPU, the run of a CPU"):
+        analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
+
+
+def test_of_results_of_two_devices_none_is_held_against_the_others_times(tmp_path) -> None:
+    """Only the first was looked at: an A100's runtime stood against an H100's baseline."""
+    theirs(tmp_path)
+    path = tmp_path / "run" / RESULTS
+    entries = json.loads(path.read_text())
+    entries["3"][0] |= {"runtime": 0.5, "metadata": {"hardware": "an A100"}}
+    path.write_text(json.dumps(entries))
+    run = read_run(tmp_path / "run")
+    with pytest.raises(UsageError, match=r"is of a CPU, the run of an A100; expected one of the same device$"):
+        analyze(run, Opponents.read([tmp_path / "timing"]), None, {})
+    found, *_ = analyze(run, Opponents(), None, {})
+    assert found.settings[0] == "device a CPU and an A100" and "unlike settings" in found.notes[0]
+
+
+@pytest.mark.parametrize("runtime", [1e-320, 1e-30, 1e30, 1e308, math.inf, math.nan, 0.0, -1.0])
+def test_a_runtime_that_is_no_time_is_none(tmp_path, runtime) -> None:
+    """1e-30 beside 1 ended the analysis: the interval of two such ratios is beyond what a float holds."""
+    theirs(tmp_path)
+    right = {"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}}
+    results = {"1": [{**right, "runtime": runtime}], "2": [{**right, "runtime": 1.0}]}
+    (tmp_path / "run" / "eval_results.json").write_text(json.dumps(results))
+    found, *_ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
+    eager = found.groups[0].against[0]
+    assert (eager.fast["0"].count, eager.untimed, eager.speedup.of) == (2, 1, 1)
+    assert math.isfinite(eager.speedup.value) and Analysis.model_validate_json(found.model_dump_json()) == found
+
+
+def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
+    theirs(tmp_path)
+    run_folder(tmp_path / "run", [judged(4, 3.0)])
+    with Ledger(tmp_path / "run") as ledger:
+        ledger.take_over([Foreign(level=1, problem=2, sample=0, outcome={})])
+    found, *_ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
+    assert found.groups[0].problems == 1
+    assert any("1 samples were judged by KernelBench alone" in note for note in found.notes)
+    assert found.kernelbench[0].correct_count == 2
+
+    # Where the suite says that problem 2 is one, it still was answered; problem 3 was not.
+    found, answers, _ = analyze(read_run(tmp_path / "run"), Opponents(), suite_of(2, 3, 4), {})
+    assert [each.number for each in answers] == [3, 4]
+    assert found.groups[0].unanswered == 1
+    assert any("in no other, and with them 1 problems" in note for note in found.notes)
+    # Of a suite without problem 2 it is no part.
+    assert read_run(tmp_path / "run").on(suite_of(3, 4)).foreign == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "status"),
+    [
+        ({"compiled": True, "correctness": True}, Status.PASSED),
+        ({"compiled": False, "correctness": False, "metadata": {"compilation_error": "x"}}, Status.COMPILE_ERROR),
+        ({"compiled": False, "correctness": False, "metadata": {"error": "Evaluation timed out"}}, Status.TIMEOUT),
+        ({"compiled": False, "correctness": False, "metadata": {"error": "a pickle"}}, Status.CRASHED),
+        ({"compiled": False, "correctness": False, "metadata": {"cuda_error": "CUDA Error: x"}}, Status.CRASHED),
+        ({"compiled": False, "correctness": False, "metadata": {"other_error": "error: x"}}, Status.CRASHED),
+        ({"compiled": True, "correctness": False, "metadata": {"runtime_error": "x"}}, Status.RUNTIME_ERROR),
+        ({"compiled": True, "correctness": False, "metadata": {"max_difference": ["1"]}}, Status.INCORRECT_VALUE),
+    ],
+)
+def test_their_endings_have_our_names(entry, status) -> None:
+    assert kernelbench_status(entry) == status.value
