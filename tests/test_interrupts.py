@@ -119,6 +119,29 @@ def test_ctrl_c_shows_no_traceback_and_leaves_nothing(
     assert not list(tmp_path.glob("kernelyard*"))
 
 
+FIRST = """
+import os, runpy, signal, sys
+class Interrupts:
+    def find_spec(name, *_):
+        if name == "typer":
+            print("meets it", flush=True)
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts)
+runpy.run_module("kernelyard", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("meets", "code"), [(signal.SIG_DFL, 128 + signal.SIGINT), (signal.SIG_IGN, 0)])
+def test_ctrl_c_while_the_command_line_is_imported_shows_no_traceback(meets: signal.Handlers, code: int) -> None:
+    """As far as its first 0.1 s are the verb's; what a shell has put in the background goes on."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST, "--help"], capture_output=True, text=True, timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, meets),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout.startswith("meets it\n") and ("Usage" in done.stdout) is (code == 0)
+
+
 PARENT = """
 import sys, time
 from concurrent.futures import ProcessPoolExecutor
