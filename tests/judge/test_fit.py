@@ -80,6 +80,16 @@ def test_a_lazy_conjugate_is_laid_out_as_it_reads() -> None:
     assert not place(x.conj().imag, torch.float32, CPU).is_neg()
 
 
+def test_a_constant_of_one_number_is_never_redrawn_next_to_itself() -> None:
+    """In bfloat16 an answer may be off by 3 %: a scale of one number that was drawn within that could be left out."""
+    model = nn.ParameterList([torch.full((), c) for c in (1.0, 0.0, -0.07) for _ in range(100)])
+    constants = redraw_constants(model)
+    moved = [
+        abs(value.item() - c) / (abs(c) or 1) for value, c in zip(model.parameters(), constants.values(), strict=True)
+    ]
+    assert len(moved) == 300 and min(moved) > 0.124 and max(moved) < 0.251
+
+
 def test_an_expanded_buffer_stays_as_it_is() -> None:
     made = with_buffer(torch.ones(1).expand(64))
     assert redraw_constants(made.model_class()) == {}

@@ -19,7 +19,8 @@ from kernelyard.core.problem import each_tensor, kept_in
 from kernelyard.judge.question import tensors_of
 
 SPREAD = 0.25
-"""Around a constant c, in units of |c| (of 1 for zeros): a variance stays positive, a sign stays what it is."""
+"""Around a constant c, in units of |c| (of 1 for zeros): a variance stays positive, a sign stays what it is. Half of it
+at least: of one number drawn from all of it one in eight is within what bf16 may be off by."""
 # What every module has: its parameters and the like, which torch converts.
 _OF_TORCH = vars(Module()).keys()
 
@@ -63,8 +64,8 @@ def redraw_constants(model: Module) -> dict[str, float]:
             continue
         constants[name] = constant
         generator = torch.Generator(value.device).manual_seed(secrets.randbits(63))
-        noise = 2 * torch.rand(value.shape, generator=generator, device=value.device) - 1
-        value.copy_(constant + SPREAD * (abs(constant) or 1.0) * noise)
+        noise = torch.rand(value.shape, generator=generator, device=value.device) - 0.5
+        value.copy_(constant + SPREAD * (abs(constant) or 1.0) * (noise + noise.sign() / 2))
     return constants
 
 
