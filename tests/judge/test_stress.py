@@ -209,7 +209,7 @@ def test_constant_weights_are_redrawn_and_come_back() -> None:
     assert torch.equal(state["linear.weight"], drawn["linear.weight"]), "what is random stays as the seed has it"
     linear = nn.functional.linear(first.arguments[0], state["linear.weight"], state["linear.bias"])
     assert exam.mark_values(first, [linear]).status is Status.INCORRECT_VALUE, "a batch norm was left out"
-    exam.restore_constants("for the test")
+    exam.restore_weights("for the test")
     assert all(torch.equal(value, drawn[name]) for name, value in exam.model.state_dict().items())
     assert bool((exam.exact.state_dict()["norm.weight"] == 1).all())
 

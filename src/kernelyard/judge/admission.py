@@ -308,6 +308,7 @@ def _other_weights(exam: Exam, question: Question) -> Sequence[Tensor]:
         for name, value in exam.model.state_dict().items():
             if name in exam.constants:
                 own[name].copy_(value)
+    exam.gain.apply(other)
     return _answered(other, question.arguments)
 
 

@@ -36,6 +36,14 @@ def usual_error(honest: Tensor, reference: Tensor) -> float:
     return error / scale if scale else 0.0
 
 
+def deviation(one: Tensor, other: Tensor) -> float:
+    """Root mean square of the difference."""
+    squares = 0.0
+    for left, right in zip(one.reshape(-1).split(CHUNK), other.reshape(-1).split(CHUNK), strict=True):
+        squares += torch.linalg.vector_norm(left.to(right.device).double() - right.double()).item() ** 2
+    return float((squares / max(one.numel(), 1)) ** 0.5)
+
+
 def _largest_number(tensor: Tensor) -> float:
     """The largest magnitude among those that are finite."""
     return tensor.abs().nan_to_num_(nan=0.0, posinf=0.0).max().item()

@@ -33,6 +33,7 @@ LATE = "amid_other_work"
 UNORDERED = "called while its inputs were being written, and read at once, as if on a stream that nobody joins"
 LATE_CALLS = 2
 REDRAWN = "(weights that the constructor makes constant were redrawn, and loaded with load_state_dict)"
+ENLARGED = "(weights of {} layers were enlarged, lest inputs fade, and loaded with load_state_dict)"
 
 
 def ask(exam: Exam, candidate: Session, question: Question, found: Findings, stress: str = "") -> Fetched:
@@ -52,15 +53,16 @@ def settle_weights(exam: Exam, first: Question, found: Findings) -> Question:
     Redrawn constants reach a solution by its state_dict alone; one with other names has the constructor's, and then
     nothing tells whether it reads them. Raises End where the policy refuses that.
     """
-    if exam.constants and found.weights != "state_dict":
-        names = ", ".join(list(exam.constants)[:3])
+    if exam.has_own_weights and found.weights != "state_dict":
+        names = ", ".join(list(exam.constants or exam.model.state_dict())[:3])
         evidence = (
             f"its state_dict lacks {names}, or one in that shape: they stay as the constructor has them, and an answer"
             " without them is right"
         )
         found.flag(Flag(name="weights_not_taken", evidence=evidence))
-        exam.restore_constants("the solution's state_dict has other names or shapes")
-        return exam.question(first.arguments)
+        exam.restore_weights("the solution's state_dict has other names or shapes")
+        first = exam.question(first.arguments)
+        exam.know(first)
     return first
 
 
@@ -150,7 +152,7 @@ def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
     """Stressed questions in random order, as many as the problem's size and the judge's time allow."""
     most = len(STRESSES) if question_bytes <= plan.round_bytes else plan.large_stresses
     weights = StressRecord(name=WEIGHTS, outcome="passed")
-    found.stresses.append(weights if exam.constants else _skipped(WEIGHTS, exam.why_constant))
+    found.stresses.append(weights if exam.has_own_weights else _skipped(WEIGHTS, exam.why_constant))
     asked, spent = 0, 0.0
     in_order = random.sample(STRESSES, len(STRESSES))
     if exam.one_loop.needed:
@@ -233,8 +235,9 @@ def accept_answer(exam: Exam, mark: Mark, found: Findings, stress: str) -> None:
         found.stresses = [record for record in found.stresses if record.name != stress]  # passed, when it was checked
         found.stresses.append(StressRecord(name=stress, outcome="failed", reason=mark.message))
         mark = replace(mark, report=f"under the stress {stress!r}: {mark.report or mark.message}")
-    if mark.status is not Status.PASSED and exam.constants:
-        mark = replace(mark, report=f"{mark.report or mark.message}\n{REDRAWN}")
+    if mark.status is not Status.PASSED and exam.has_own_weights:
+        changes = [REDRAWN] * bool(exam.constants) + [ENLARGED.format(len(exam.gain.by))] * bool(exam.gain.by)
+        mark = replace(mark, report="\n".join((mark.report or mark.message, *changes)))
     accept(mark, found)
 
 

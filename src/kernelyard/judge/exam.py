@@ -17,6 +17,7 @@ from kernelyard.judge.answers import as_far_as_it_goes, copied_to, noise_of, roo
 from kernelyard.judge.compare import compare, finite, passes, same_bits
 from kernelyard.judge.contract import Mark, breach
 from kernelyard.judge.counting import Uncountable, cost_of, count
+from kernelyard.judge.gain import Gain, clearest
 from kernelyard.judge.loops import OneLoop
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
 from kernelyard.judge.question import Honest, Question, tensors_of
@@ -64,6 +65,8 @@ class Exam:
             self.constants = {} if declined else redraw_constants(self.model)
             self.why_constant = "declined by the problem" if declined else "no weight is constant"
             self.exact = self.converted(torch.float64)
+            self.gain = Gain()
+            self.may_gain = not declined
         except InvalidProblem:
             raise
         except FAULTS as error:
@@ -89,12 +92,18 @@ class Exam:
 
         return converted(self.model, dtype, rebuild)
 
-    def restore_constants(self, reason: str) -> None:
-        """Back to the weights of the constructor; `reason` is for the verdict."""
-        self.why_constant = reason
-        fill_constants(self.model, self.constants)
-        fill_constants(self.exact, self.constants)
-        self.constants = {}
+    @property
+    def has_own_weights(self) -> bool:
+        """Whether weights are others than the constructor's."""
+        return bool(self.constants or self.gain.by)
+
+    def restore_weights(self, reason: str) -> None:
+        """Back to the weights of the constructor, for good; `reason` is for the verdict."""
+        self.why_constant, self.may_gain = reason, False
+        for model in (self.model, self.exact):
+            self.gain.apply(model, undo=True)
+            fill_constants(model, self.constants)
+        self.constants, self.gain = {}, Gain()
 
     def first_question(self) -> Question:
         """The first one, which also tells whether the reference bears weights that are redrawn."""
@@ -103,12 +112,14 @@ class Exam:
         except InvalidProblem:
             if not self.constants:
                 raise
-            self.restore_constants("the reference does not bear other constants")
+            self.restore_weights("the reference does not bear other constants")
             self.widened = True
             question = self.question()
-        self.answer = tuple(torch.empty_like(answer, device="meta") for answer in question.honest)
-        self.noise = tuple(noise_of(answer) for answer in question.honest)
-        self.usual = tuple(usual_error(h, r) for h, r in zip(question.honest, question.reference, strict=True))
+        if self.may_gain and question.bytes <= PART_BYTES:
+            others = self.arguments()
+            again, other = partial(self.question, question.arguments), lambda: self.honest(others).answers
+            self.gain, question = clearest(self.model, self.exact, question, again, other)
+        self.know(question)
         self._must_repeat(question)
         rows = rows_of(question.arguments, question.honest)
         if rows and question.bytes > PART_BYTES // 2:
@@ -116,6 +127,12 @@ class Exam:
             if not self._parts_agree(question):
                 self.parted = None
         return question
+
+    def know(self, question: Question) -> None:
+        """What the first question says of all answers."""
+        self.answer = tuple(torch.empty_like(answer, device="meta") for answer in question.honest)
+        self.noise = tuple(noise_of(answer) for answer in question.honest)
+        self.usual = tuple(usual_error(h, r) for h, r in zip(question.honest, question.reference, strict=True))
 
     def is_whole(self, question_bytes: int) -> bool:
         """Whether the float64 answer to a large question is computed at once, as it is not in parts."""

@@ -2,7 +2,7 @@
 
 A solution that leaves such weights out must not pass. The affine weights of a norm are ones, its biases and running
 means zeros, its running variances ones; an answer that never reads them is right by the constructor alone. What the
-constructor draws at random stays as the seed has it.
+constructor draws at random stays as the seed has it, but for the gain of a deep network's (judge/gain.py).
 """
 
 import copy
