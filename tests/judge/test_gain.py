@@ -61,15 +61,19 @@ def test_whoever_never_reads_a_deep_networks_input_is_wrong() -> None:
     assert not faded.gain.by and passes(faded, asked, torch.zeros(16, WIDTH))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_both_models_have_the_gain(dtype: torch.dtype) -> None:
-    exam = Exam(made_of(Layers), dtype, torch.device("cpu"), exam_of(made_of(Few))[0].tolerance)
-    exam.first_question()
+def test_both_models_have_the_gain() -> None:
+    exam, _ = exam_of(made_of(Layers))
     assert len(exam.gain.by) == Layers.layers + 1
-    drawn = exam.problem.make_model([], exam.weight_seed, dtype, exam.device).state_dict()
+    drawn = exam.problem.make_model([], exam.weight_seed, torch.float32, exam.device).state_dict()
     for name, value in exam.model.state_dict().items():
         assert torch.equal(value, drawn[name] * exam.gain.by.get(name.removesuffix(".weight"), 1.0))
         assert torch.equal(value.double(), exam.exact.state_dict()[name])
+
+
+def test_halves_have_none() -> None:
+    exam = Exam(made_of(Layers), torch.bfloat16, torch.device("cpu"), exam_of(made_of(Few))[0].tolerance)
+    exam.first_question()
+    assert not exam.gain.by and not exam.has_own_weights
 
 
 @pytest.mark.parametrize("model", [Few, Drawn])

@@ -66,7 +66,8 @@ class Exam:
             self.why_constant = "declined by the problem" if declined else "no weight is constant"
             self.exact = self.converted(torch.float64)
             self.gain = Gain()
-            self.may_gain = not declined
+            # In bf16 two of 56 honest SqueezeNets were refused with larger weights, by one of 248 elements.
+            self.may_gain = not declined and dtype is torch.float32
         except InvalidProblem:
             raise
         except FAULTS as error:
