@@ -18,13 +18,14 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.mixed import Mixed, mixed
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.stress import STRESSES, Unfair
 
 sys.path.insert(0, str(Path(__file__).parent))
 from honest import problem
 from test_checking import Here
-from test_rounds import PLAN, time_rounds
-from test_rounds import Here as Timed
+from timed_here import PLAN
+from timed_here import Here as Timed
 
 CPU = torch.device("cpu")
 ROWS, COLUMNS = 64, 256

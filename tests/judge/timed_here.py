@@ -1,0 +1,91 @@
+"""Sides of timed rounds that run right here in place of a worker."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.verdict import Status
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import Findings
+from kernelyard.judge.plan import Plan
+from kernelyard.judge.rounds import time_rounds
+from kernelyard.sandbox.handing import describe as describe_output
+from kernelyard.sandbox.lending import Lender
+from kernelyard.sandbox.returned import Fetched, Kept, Ran
+from kernelyard.sandbox.wire import Manner, layout
+
+sys.path.insert(0, str(Path(__file__).parent))
+from honest import CASES, problem
+
+CPU = torch.device("cpu")
+PLAN = Plan(rounds=6, most_rounds=5, calls=4)
+
+
+class Here:
+    """A session without a worker, for calls of one output. Counts what it was asked."""
+
+    def __init__(self, call: Callable[..., Tensor]) -> None:
+        self.call, self.device, self.lender = call, CPU, Lender(CPU)
+        self.asked: list[list[list[Any]]] = []
+        self.manners: list[Manner] = []
+        self.quiet = False
+        self.scattered = 0
+        self.cores: list[int] = []
+
+    def lend(self, like: Sequence[Tensor], calls: int) -> None:
+        self.like = like
+
+    def forget(self) -> None:
+        pass
+
+    def scatter(self) -> None:
+        self.scattered += 1
+
+    def move_to(self, core: int) -> None:
+        self.cores.append(core)
+
+    @contextmanager
+    def still(self, otherwise: Status = Status.REJECTED) -> Iterator[None]:
+        self.quiet = True
+        yield
+        self.quiet = False
+
+    def run(
+        self, sets: list[list[Any]], *, manner: Manner, keep: Sequence[int], before: Callable[[], None] = lambda: None
+    ) -> Ran:
+        assert not self.quiet
+        self.asked.append(sets)
+        self.manners.append(manner)
+        self.staged = [[v.clone() for v in arguments] for arguments in sets]
+        before()
+        begin = time.perf_counter()
+        self.returned = [self.call(*arguments) for arguments in self.staged]
+        seconds = time.perf_counter() - begin
+        kept = []
+        for index in keep:
+            answer = self.returned[index]
+            _, size = layout([answer])
+            raw = torch.zeros(size, dtype=torch.uint8)
+            raw[: answer.numel() * 4] = answer.reshape(-1).view(torch.uint8)
+            kept.append(Kept(index, (describe_output("output", answer),), raw, True))
+        sample = 1e3 * seconds / len(sets)
+        return Ran(((sample, sample),) * len(sets), seconds, tuple(kept))
+
+    def fetch(self, index: int, expected: Sequence[Tensor], what: str = "outputs") -> Fetched:
+        assert what == "inputs"
+        return Fetched((), tuple(self.staged[index]))
+
+
+def timed(call: Callable[..., Tensor], plan: Plan = PLAN) -> tuple[Here, Here, Findings]:
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    candidate, baseline, found = Here(call), Here(CASES["softmax"][0]), Findings()
+    time_rounds(exam, candidate, baseline, plan, found, first.bytes, lambda _: None)  # type: ignore[arg-type]
+    return candidate, baseline, found
