@@ -66,7 +66,7 @@ def test_each_stress_has_rows_of_its_own_and_the_others_are_left_alone(
     assert {one.stress for one in made.parts} == {stress.name for stress in STRESSES} - {"integers"}
     assert len(set(changed)) == len(changed) == ROWS - ROWS // len(STRESSES) and exam.parted
     before = exam.arguments()
-    (after,) = made.written_into([before[0].clone()])
+    (after,) = made.within([before[0].clone()])
     same = [row for row in range(ROWS) if torch.equal(after[row], before[0][row])]
     assert same == [row for row in range(ROWS) if row not in changed]
     for one in made.parts:
@@ -79,7 +79,7 @@ def test_each_stress_has_rows_of_its_own_and_the_others_are_left_alone(
 def test_what_has_no_rows_is_not_changed_and_is_that_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     exam = examined(monkeypatch, torch.matmul, lambda: [torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, 8)])
     made = mixed(exam, STRESSES)
-    x, shared = made.written_into(exam.arguments())
+    x, shared = made.within(exam.arguments())
     for one in made.parts:
         assert torch.equal(shared, one.question.arguments[1])
         assert exam.mark_values(one.question, one.of([x @ shared])).status is Status.PASSED
@@ -98,6 +98,21 @@ def test_rows_that_need_each_other_are_under_none(monkeypatch: pytest.MonkeyPatc
     exam = examined(monkeypatch, lambda x: x - x.mean(0))
     with pytest.raises(Unfair, match="its rows need each other"):
         mixed(exam, STRESSES)
+
+
+def test_what_the_problem_keeps_of_its_inputs_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = torch.rand(ROWS, COLUMNS)
+    before = kept.clone()
+    exam = examined(monkeypatch, lambda x, y: x + y, lambda: [kept, torch.rand(ROWS, COLUMNS)])
+    mixed(exam, STRESSES).within(exam.arguments())
+    assert torch.equal(kept, before)
+
+
+def test_inputs_of_another_size_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = mixed(examined(monkeypatch), STRESSES)
+    for shape in ((ROWS + 1, COLUMNS), (ROWS, COLUMNS + 1)):
+        other = torch.rand(shape)
+        assert made.within([other])[0] is other
 
 
 def outcomes(call: Callable[..., Tensor], exam: Exam) -> dict[str, str]:
@@ -145,6 +160,14 @@ def test_rows_that_need_each_other_under_stress_alone_condemn_nobody(monkeypatch
 
     def coupled(x: Tensor) -> Tensor:
         return x / x.abs().max().clamp(min=2)
+
+    told = outcomes(coupled, examined(monkeypatch, coupled))
+    assert "passed" in told.values() and "the problem is large" in told.values()
+
+
+def test_an_answer_that_is_no_number_where_rows_meet_makes_no_problem_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def coupled(x: Tensor) -> Tensor:
+        return x if x.shape[0] < ROWS else x / (x.abs().max() < 64)
 
     told = outcomes(coupled, examined(monkeypatch, coupled))
     assert "passed" in told.values() and "the problem is large" in told.values()

@@ -71,4 +71,4 @@ def _some_rows(exam: Exam, candidate: Session, made: Mixed, found: Findings) -> 
         )
         found.timed_outputs_checked += 1
 
-    return Again(lambda: made.written_into(exam.arguments()), look)
+    return Again(lambda: made.within(exam.arguments()), look)

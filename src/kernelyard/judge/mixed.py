@@ -11,8 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from kernelyard.core.problem import each_tensor
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.parts import part
 from kernelyard.judge.question import Question, tensors_of
@@ -38,18 +40,29 @@ class Part:
 
 @dataclass(frozen=True)
 class Mixed:
-    """What to write into some rows of any inputs, and what these rows' answer is then."""
+    """What stands in some rows of any inputs, and what these rows' answer is then."""
 
     rows: int
     parts: tuple[Part, ...]
 
-    def written_into(self, arguments: list[Any]) -> list[Any]:
-        """`arguments`, with rows under stress in place of their own, and with what these had of inputs without rows."""
-        for one in self.parts:
-            there = tensors_of(part(arguments, self.rows, one.start, one.stop))
-            for own, new in zip(there, one.question.pristine(), strict=True):
-                own.copy_(new)
-        return arguments
+    def within(self, arguments: list[Any]) -> list[Any]:
+        """A copy of `arguments` with rows under stress in place of their own, and what these had of inputs without rows.
+
+        Of another size than those that these were made of, they stay as they are.
+        """
+        written: list[Any] = each_tensor(arguments, torch.clone)  # what `get_inputs` returns may be the problem's own
+        pairs = [
+            pair
+            for one in self.parts
+            for pair in zip(
+                tensors_of(part(written, self.rows, one.start, one.stop)), one.question.pristine(), strict=True
+            )
+        ]
+        if any(own.shape != new.shape for own, new in pairs):
+            return arguments
+        for own, new in pairs:
+            own.copy_(new)
+        return written
 
 
 def mixed(exam: Exam, stresses: Sequence[Stress]) -> Mixed:

@@ -137,6 +137,7 @@ def _rounds(
         instead = in_place if tried == with_stressed else {}
         for i, pair in enumerate((("baseline", "solution"), ("control", "again"))):
             places = range(i * calls, (i + 1) * calls)
+            looks.clear()  # whose lists are gone, and their addresses others'
             sets = [arguments_at(place, instead) for place in places]
             for name in random.sample(pair, 2):
                 chosen = range if tried == whole or instead else some_of
@@ -152,7 +153,6 @@ def _rounds(
                             baseline, sets, exam, chosen, look_alike, look_alike_at_bare, bare_calls=bare_calls
                         )
             del sets
-            looks.clear()
         return Round(**sides)
 
     begin = time.monotonic()
