@@ -46,7 +46,7 @@ class Mixed:
     parts: tuple[Part, ...]
 
     def within(self, arguments: list[Any]) -> list[Any]:
-        """A copy of `arguments` with rows under stress in place of their own, and what these had of inputs without rows.
+        """A copy of `arguments` with rows under stress in place of their own, and what they had of inputs without rows.
 
         Of another size than those that these were made of, they stay as they are.
         """
