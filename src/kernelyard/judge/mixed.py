@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from kernelyard.core.problem import each_tensor
@@ -44,13 +43,16 @@ class Mixed:
 
     rows: int
     parts: tuple[Part, ...]
+    kept: tuple[bool, ...]
+    """By input tensor, whether it is the problem's own, which `get_inputs` returns again: a copy is written to."""
 
     def within(self, arguments: list[Any]) -> list[Any]:
-        """A copy of `arguments` with rows under stress in place of their own, and what they had of inputs without rows.
+        """`arguments` with rows under stress in place of their own, and with what these had of inputs without rows.
 
         Of another size than those that these were made of, they stay as they are.
         """
-        written: list[Any] = each_tensor(arguments, torch.clone)  # what `get_inputs` returns may be the problem's own
+        own_of_problem = {id(one) for one, kept in zip(tensors_of(arguments), self.kept, strict=True) if kept}
+        written: list[Any] = each_tensor(arguments, lambda x: x.clone() if id(x) in own_of_problem else x)
         pairs = [
             pair
             for one in self.parts
@@ -69,7 +71,10 @@ def mixed(exam: Exam, stresses: Sequence[Stress]) -> Mixed:
     """Rows under as many of these stresses as are fair there, and as there are rows for. Raises Unfair for none."""
     if exam.parted is None:
         raise Unfair("its rows need each other")
-    arguments = exam.arguments()
+    arguments, others = exam.arguments(), exam.arguments()
+    pairs = zip(tensors_of(arguments), tensors_of(others), strict=True)
+    kept = tuple(one.data_ptr() == other.data_ptr() for one, other in pairs)
+    del others
     rows = exam.parted[0]
     chosen = stresses if len(stresses) <= rows // 2 else secrets.SystemRandom().sample(stresses, rows // 2)
     band = rows // max(len(chosen), 2)
@@ -84,4 +89,4 @@ def mixed(exam: Exam, stresses: Sequence[Stress]) -> Mixed:
             parts.append(Part(stress.name, start, start + width, stressed(exam, stress, inputs, fixed=shared)))
     if not parts:
         raise Unfair("of no rows by themselves")
-    return Mixed(rows, tuple(parts))
+    return Mixed(rows, tuple(parts), kept)
