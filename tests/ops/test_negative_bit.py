@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from plain_calls import OPERATORS, batch, cases, inputs, kernel, same
+from plain_calls import OPERATORS, batch, cases, inputs, kernel, same, wanting
 
 from kernelyard import ops
 from kernelyard.core.operator import Operator
@@ -21,19 +21,19 @@ def test_each_tensor_may_have_its_sign_as_a_bit(operator: Operator, backend: str
     run = kernel(operator, backend, plain)
     outputs = as_tuple(run(*plain))
     grads = [torch.randn_like(y) for y in outputs]
-    leaves = [x for x in plain if isinstance(x, torch.Tensor) and x.requires_grad]
-    gradients = torch.autograd.grad(outputs, leaves, grads, retain_graph=True)
-    assert same(torch.autograd.grad(outputs, leaves, [_with_bit(grad) for grad in grads]), gradients), "upstream"
+    gradients = torch.autograd.grad(outputs, wanting(plain), grads, retain_graph=True)
+    assert same(torch.autograd.grad(outputs, wanting(plain), [_with_bit(grad) for grad in grads]), gradients), (
+        "upstream"
+    )
     for place, x in enumerate(plain):
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             continue
         given = [*plain[:place], _with_bit(x), *plain[place + 1 :]]
         with torch.no_grad():
             assert same(as_tuple(run(*given)), outputs), f"argument {place}"
-        leaves = [x for x in given if isinstance(x, torch.Tensor) and x.requires_grad]
         bit = as_tuple(run(*given))
         assert same(bit, outputs), f"argument {place}"
-        assert same(torch.autograd.grad(bit, leaves, grads), gradients), f"gradients of argument {place}"
+        assert same(torch.autograd.grad(bit, wanting(given), grads), gradients), f"gradients of argument {place}"
 
 
 @pytest.mark.gpu

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from plain_calls import wanting
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernelyard import ops
@@ -53,10 +54,6 @@ def _usable(name: str, arguments: list[Any]) -> list[ModuleType]:
     usable = [module for module in modules if module.refusal(*arguments) is None]
     assert usable, "no kernel backend takes the arguments"
     return usable
-
-
-def _wanting(arguments: list[Any]) -> list[torch.Tensor]:
-    return [item for item in arguments if isinstance(item, torch.Tensor) and item.requires_grad]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +158,7 @@ def test_a_cuda_graph_replays_every_kernel(name: str, device: torch.device) -> N
             def step(call: Any = call, arguments: list[Any] = arguments) -> tuple[torch.Tensor, ...]:
                 outputs = as_tuple(call(*arguments))
                 grads = [torch.ones_like(y) for y in outputs]
-                return (*outputs, *torch.autograd.grad(outputs, _wanting(arguments), grads))
+                return (*outputs, *torch.autograd.grad(outputs, wanting(arguments), grads))
 
             side = torch.cuda.Stream()
             with torch.cuda.stream(side):

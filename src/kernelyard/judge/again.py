@@ -66,9 +66,7 @@ def _whole(exam: Exam, candidate: Session, name: str, question: Question, found:
 
 def _some_rows(exam: Exam, candidate: Session, made: Mixed, found: Findings) -> Again:
     def look(kept: Kept, arguments: list[Any]) -> None:
-        look_at_rows(
-            exam, candidate, kept.index, lambda _, like: handed_over(candidate, kept, like), made, arguments, found
-        )
+        look_at_rows(exam, candidate, kept.index, partial(handed_over, candidate, kept), made, arguments, found)
         found.timed_outputs_checked += 1
 
     return Again(lambda: made.within(exam.arguments()), look)

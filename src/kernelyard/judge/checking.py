@@ -192,14 +192,14 @@ def _check_mixed(exam: Exam, candidate: Session, stresses: list[Stress], found: 
         return set()
     arguments = made.within(exam.arguments())
     candidate.run([arguments])
-    return look_at_rows(exam, candidate, 0, candidate.fetch, made, arguments, found)
+    return look_at_rows(exam, candidate, 0, partial(candidate.fetch, 0), made, arguments, found)
 
 
 def look_at_rows(
     exam: Exam,
     candidate: Session,
     index: int,
-    fetch: Callable[[int, Sequence[Tensor]], Fetched],
+    fetch: Callable[[Sequence[Tensor]], Fetched],
     made: Mixed,
     arguments: list[Any],
     found: Findings,
@@ -209,7 +209,7 @@ def look_at_rows(
         honest = exam.honest(arguments)
     except InvalidProblem:
         return set()  # rows that need each other after all
-    answer = fetch(index, honest.answers)
+    answer = fetch(honest.answers)
     if broken := breach(honest, answer):
         accept_answer(exam, broken, found, "")
     asked = set()

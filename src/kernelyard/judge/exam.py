@@ -123,6 +123,8 @@ class Exam:
         self.know(question)
         self._must_repeat(question)
         rows = rows_of(question.arguments, question.honest)
+        # Two parts at least, which are to be told apart; a round's room is half of one (plan.py), above which rows are
+        # under stress by themselves (mixed.py).
         if rows and question.bytes > PART_BYTES // 2:
             self.parted = (rows, max(1, min(rows // 2, rows * PART_BYTES // question.bytes)))
             if not self._parts_agree(question):

@@ -7,7 +7,6 @@ With TF32 a product of 4096 terms of one sign is off by some 300 half ulps, of s
 """
 
 import math
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,12 +16,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelyard.core.errors import FAULTS
-from kernelyard.core.problem import each_tensor
 from kernelyard.core.verdict import Status
 from kernelyard.judge.contract import Mark
-from kernelyard.judge.question import Question
-from kernelyard.judge.shaking import FEW
-from kernelyard.sandbox.wire import named_leaves
+from kernelyard.judge.question import Question, tensors_of
+from kernelyard.judge.shaking import FEW, nonzero_place, with_changed
 
 SHARE = 6.0
 """Half ulps are the square root of as many numbers over this: eight of these are twice what such a sum is off by."""
@@ -40,22 +37,9 @@ HALF_ULP = torch.finfo(torch.float32).eps / 2
 
 # Parts of the names of operations in which torch adds up. An author who adds up by himself, as Kahan did, means the
 # order; what is not named here is held to its own error, too.
-PRODUCTS = ("attention", "bag", "conv", "dist", "dot", "gru", "lstm", "mm", "mv", "rnn")
-SUMS = (
-    "avg_pool",
-    "entropy",
-    "index_add",
-    "loss",
-    "mean",
-    "norm",
-    "prod",
-    "scatter",
-    "softmax",
-    "std",
-    "sum",
-    "trace",
-    "var",
-)
+PRODUCTS = ("attention", "bag", "conv", "dist", "dot", "gru", "lstm", "mm", "mv", "prod", "rnn", "trace")
+MEANS = ("avg_pool", "entropy", "index_add", "loss", "mean", "norm", "scatter", "softmax", "std", "sum", "var")
+ADDS_UP = PRODUCTS + MEANS
 
 
 class OneLoop:
@@ -161,20 +145,17 @@ class _Sums(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         name = func.overloadpacket.__name__
-        self.seen |= torch.Tag.pointwise not in func.tags and any(part in name for part in PRODUCTS + SUMS)
+        self.seen |= torch.Tag.pointwise not in func.tags and any(part in name for part in ADDS_UP)
         return func(*args, **(kwargs or {}))
 
 
 def _largest_first(arguments: list[Any]) -> list[Tensor]:
-    tensors = (value for _, value in named_leaves(arguments) if isinstance(value, Tensor))
-    return sorted((one for one in tensors if one.is_floating_point() and one.numel() > 1), key=lambda one: -one.numel())
+    numbers = [one for one in tensors_of(arguments) if one.is_floating_point() and one.numel() > 1]
+    return sorted(numbers, key=lambda one: -one.numel())
 
 
 def _one_changed(arguments: list[Any], chosen: Tensor) -> list[Any]:
-    """A zero stays one: it may be of a triangle that nobody reads."""
-    flat = chosen.reshape(-1).clone()
-    places = [secrets.randbelow(flat.numel()) for _ in range(32)]
-    place = next((place for place in places if flat[place] != 0), places[0])
-    flat[place] *= 2
-    changed = flat.view(chosen.shape)
-    return list(each_tensor(arguments, lambda x: changed if x is chosen else x))
+    changed = chosen.clone(memory_format=torch.contiguous_format)
+    if (place := nonzero_place(chosen)) is not None:
+        changed.view(-1)[place] *= 2
+    return with_changed(arguments, chosen, changed)

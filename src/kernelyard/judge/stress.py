@@ -27,7 +27,7 @@ from kernelyard.judge.compare import CHUNK, passes
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.parts import largest
 from kernelyard.judge.question import Question
-from kernelyard.judge.shaking import Unsteady, shaken_answer
+from kernelyard.judge.shaking import Unsteady, nonzero_place, shaken_answer, with_changed
 from kernelyard.sandbox.wire import named_leaves
 
 SCALES_UP, SCALE_DOWN = (512.0, 64.0, 16.0), 2.0**-10
@@ -301,7 +301,7 @@ def _one_changed(arguments: list[Any], step: float) -> list[Any]:
         raise Unfair("no input that may be changed")
     chosen = secrets.choice(open_)
     changed = chosen.clone()
-    nonzero = next((i for i in (secrets.randbelow(chosen.numel()) for _ in range(32)) if chosen.view(-1)[i] != 0), None)
+    nonzero = nonzero_place(chosen)
     if nonzero is None:
         raise Unfair("zeros stay zeros, and there is little else")
     place = torch.unravel_index(torch.tensor(nonzero), chosen.shape)
@@ -309,7 +309,7 @@ def _one_changed(arguments: list[Any], step: float) -> list[Any]:
     if _symmetric(chosen):
         mirrored = (*place[:-2], place[-1], place[-2])
         changed[mirrored] = changed[place]
-    return list(each_tensor(arguments, lambda x: changed if x is chosen else x))
+    return with_changed(arguments, chosen, changed)
 
 
 def _open(arguments: list[Any]) -> list[Tensor]:
