@@ -27,7 +27,8 @@ class Plan:
     seconds: float = 60.0
     """No round beyond the least is begun after this long."""
     patience: int = 3
-    """Rounds tried for every round needed, before too many doubtful ones are held against the solution."""
+    """Rounds tried for every round needed, or for eight where fewer are, before the doubtful ones are held against the
+    solution."""
     calls: int = 8
     """Calls a round of either side, each on inputs of its own, as far as `round_bytes` reaches."""
     bare_calls: int = 32

@@ -1,0 +1,48 @@
+"""How many rounds are tried before those that do not count are held against a solution."""
+
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import End, Findings
+from kernelyard.judge.plan import Plan
+from kernelyard.judge.rounds import time_rounds
+from kernelyard.sandbox.returned import Ran
+
+sys.path.insert(0, str(Path(__file__).parent))
+from honest import CASES, problem
+from timed_here import CPU, Here
+
+
+@dataclass
+class Late(Here):
+    """Of its first requests each takes 9 ms more than a call of 1 ms accounts for."""
+
+    requests: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__(CASES["softmax"][0])
+
+    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+        kept = super().run(sets, **asked).kept
+        return Ran(((1.0, 1.0),) * len(sets), 0.010 if len(self.asked) <= self.requests else 0.001, kept)
+
+
+@pytest.mark.parametrize(("rounds", "late", "tried"), [(3, 1, 3), (3, 12, 14), (3, 99, 25), (11, 99, 31)])
+def test_few_rounds_that_do_not_count_are_no_reason_to_refuse(rounds: int, late: int, tried: int) -> None:
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    plan, found = Plan(rounds=rounds, seconds=0, calls=4), Findings()
+    phases: list[str] = []
+    sides: list[Any] = [Late(late * 4), Late()]
+    refused = late >= tried
+    with pytest.raises(End, match=f"clock_mismatch: in {tried - 1} of {tried - 1} ") if refused else nullcontext():
+        time_rounds(exam, *sides, plan, found, first.bytes, phases.append)
+    assert sum(phase.startswith("timing round") for phase in phases) == tried
