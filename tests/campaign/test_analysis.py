@@ -155,6 +155,16 @@ def test_wrong_answers_stand_where_right_ones_do(tmp_path) -> None:
     assert [(against.opponent, against.problems) for against in found.groups[0].against] == [(EAGER, 3)]
 
 
+def test_the_folder_of_a_device_is_named_to_whoever_gives_the_one_above_it(tmp_path) -> None:
+    for name in ("B200", "A100"):
+        baselines(tmp_path / name, [baseline(1, 0.5)])
+    (tmp_path / "0_notes").mkdir()
+    with pytest.raises(UsageError, match=rf"expected a folder of baselines, such as {tmp_path}/A100$"):
+        Opponents.read([tmp_path])
+    with pytest.raises(UsageError, match=r"expected a folder of baselines$"):
+        Opponents.read([tmp_path / "0_notes"])
+
+
 def test_a_problem_stands_against_whom_all_of_its_samples_do(tmp_path) -> None:
     """Whichever sample comes first: one is of a text that nobody has a baseline of."""
     older = judged(1, 2.0, sample=1).verdict.model_copy(update={"problem_sha256": "an older text"})

@@ -37,7 +37,10 @@ class Opponents:
             if (path / LEDGER).is_file():
                 found.ours.append(BaselineFolder.read(path))
             elif not files:
-                raise UsageError(f"{path}: neither {LEDGER} nor {FILES[Variant.EAGER]}; expected a folder of baselines")
+                where = "".join(f", such as {folder}" for folder in _below(path)[:1])
+                raise UsageError(
+                    f"{path}: neither {LEDGER} nor {FILES[Variant.EAGER]}; expected a folder of baselines{where}"
+                )
             found.theirs.extend(read_kernelbench(file) for file in files)
         return found
 
@@ -62,6 +65,11 @@ class Opponents:
         for file, name in product(self.theirs, hardware):
             if others := [each for each in file.hardware if each != name]:
                 raise UsageError(f"{file.path} is of {others[0]}, the run of {name}; expected one of the same device")
+
+
+def _below(path: Path) -> list[Path]:
+    """Folders of baselines in this one, where there is one for each kind of device."""
+    return sorted(folder for folder in path.glob("*/") if (folder / LEDGER).is_file() or _files(folder))
 
 
 def _files(folder: Path) -> list[Path]:
