@@ -35,13 +35,13 @@ class Late(Here):
         return Ran(((1.0, 1.0),) * len(sets), 0.010 if len(self.asked) <= self.requests else 0.001, kept)
 
 
-@pytest.mark.parametrize(("rounds", "late", "tried"), [(3, 1, 3), (3, 12, 14), (3, 99, 25), (11, 99, 31)])
+@pytest.mark.parametrize(("rounds", "late", "tried"), [(3, 1, 3), (3, 12, 17), (3, 99, 25), (11, 12, 22), (11, 99, 31)])
 def test_few_rounds_that_do_not_count_are_no_reason_to_refuse(rounds: int, late: int, tried: int) -> None:
     exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
     first = exam.first_question()
-    plan, found = Plan(rounds=rounds, seconds=0, calls=4), Findings()
+    plan, found = Plan(rounds=rounds, seconds=0, calls=2), Findings()
     phases: list[str] = []
-    sides: list[Any] = [Late(late * 4), Late()]
+    sides: list[Any] = [Late(late * plan.calls), Late()]
     refused = late >= tried
     with pytest.raises(End, match=f"clock_mismatch: in {tried - 1} of {tried - 1} ") if refused else nullcontext():
         time_rounds(exam, *sides, plan, found, first.bytes, phases.append)

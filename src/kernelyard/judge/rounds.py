@@ -32,8 +32,9 @@ from kernelyard.sandbox.wire import Manner
 # one round in so many ends with a late call, and the one does whose answers are all looked at: who does it in eight
 # rounds of nine is missed once in 2000 verdicts.
 LATE_IN = 2
-# Before a solution is refused for rounds that do not count, as many are tried as if so many were needed. By two, an
-# honest softmax was refused in 7 of 200 verdicts on two loaded cores: it lost four of five, where one in three is lost.
+# Where fewer rounds are needed, nobody is refused for those that do not count before as many are tried as if so many
+# were, and until then as large a share has to count: by two, an honest softmax was refused in 7 of 200 verdicts on two
+# loaded cores, where it loses one round in three; and two of 24 tell nothing of who hides work in all of them.
 LEAST_DOUBTED = 8
 
 
@@ -172,8 +173,9 @@ def _rounds(
         bare_calls = most_bare_calls if claimed([one.ratio for one in clock.rounds or [done]]) else 0
         tried += 1
         counted = len(clock.counted())
-        if counted < needed:
-            if tried > tries and len(clock.believed()) < needed:
+        doubted = len(clock.believed()) < max(needed, min(LEAST_DOUBTED, tried // plan.patience))
+        if counted < needed or doubted:
+            if tried > tries and doubted:
                 found.flag(clock.doubt())
             if tried > tries * plan.patience:
                 raise End(
