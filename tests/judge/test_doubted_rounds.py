@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from kernelyard.core.operator import Tolerance
-from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import End, Findings
+from kernelyard.judge.findings import End
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.rounds import time_rounds
 from kernelyard.sandbox.returned import Ran
 
 sys.path.insert(0, str(Path(__file__).parent))
-from honest import CASES, problem
-from timed_here import CPU, Here
+from honest import CASES
+from timed_here import Here, rounds_of
 
 
 @dataclass
@@ -37,12 +33,9 @@ class Late(Here):
 
 @pytest.mark.parametrize(("rounds", "late", "tried"), [(3, 1, 3), (3, 12, 17), (3, 99, 25), (11, 12, 22), (11, 99, 31)])
 def test_few_rounds_that_do_not_count_are_no_reason_to_refuse(rounds: int, late: int, tried: int) -> None:
-    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
-    first = exam.first_question()
-    plan, found = Plan(rounds=rounds, seconds=0, calls=2), Findings()
+    plan = Plan(rounds=rounds, seconds=0, calls=2)
     phases: list[str] = []
-    sides: list[Any] = [Late(late * plan.calls), Late()]
     refused = late >= tried
     with pytest.raises(End, match=f"clock_mismatch: in {tried - 1} of {tried - 1} ") if refused else nullcontext():
-        time_rounds(exam, *sides, plan, found, first.bytes, phases.append)
+        rounds_of(Late(late * plan.calls), Late(), plan, on_phase=phases.append)
     assert sum(phase.startswith("timing round") for phase in phases) == tried

@@ -33,7 +33,7 @@ from kernelyard.sandbox.wire import Manner
 
 sys.path.insert(0, str(Path(__file__).parent))
 from honest import CASES, problem
-from timed_here import CPU, PLAN, Here, timed
+from timed_here import CPU, PLAN, Here, rounds_of, timed
 
 
 def test_every_request_is_on_inputs_that_were_never_seen() -> None:
@@ -68,11 +68,10 @@ def test_one_call_in_four_left_out_of_every_round_is_always_found() -> None:
 
 def of_stresses(call: Callable[..., Tensor], names: Sequence[str], plan: Plan = PLAN) -> tuple[Here, Here, Findings]:
     """`timed`, of who has passed these stresses."""
-    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
-    first, found = exam.first_question(), Findings()
+    found = Findings()
     found.stresses += [StressRecord(name=name, outcome="passed") for name in names]
     candidate, baseline = Here(call), Here(CASES["softmax"][0])
-    time_rounds(exam, candidate, baseline, plan, found, first.bytes, lambda _: None)  # type: ignore[arg-type]
+    rounds_of(candidate, baseline, plan, found)
     return candidate, baseline, found
 
 
@@ -114,12 +113,8 @@ class Following(Here):
 
 def test_whose_turn_it_was_before_favours_no_side() -> None:
     """On a GPU, where a turn is one request; on a CPU, of every turn's first call."""
-    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
-    first = exam.first_question()
     sides = Following(CASES["softmax"][0]), Following(CASES["softmax"][0])
-    found = Findings()
-    plan = Plan(rounds=60, most_rounds=60, calls=2)
-    time_rounds(exam, *sides, plan, found, first.bytes, lambda _: None)  # type: ignore[arg-type]
+    _, found = rounds_of(*sides, Plan(rounds=60, most_rounds=60, calls=2))
     assert found.measured is not None
     assert found.measured.ratio.low < 1 < found.measured.ratio.high or abs(found.measured.ratio.mean - 1) < 0.01
 
@@ -158,15 +153,13 @@ def test_before_a_request_without_flushes_both_sides_are_looked_at(
     monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     """On an accelerator; the solution after it, too. In calls of gigabytes the solution alone is."""
-    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
-    first = exam.first_question()
     candidate, baseline = Here(CASES["softmax"][0]), Here(CASES["softmax"][0])
     candidate.device = baseline.device = torch.device("xpu")
     looks: Counter[tuple[Any, Manner]] = Counter()
     monkeypatch.setattr(timing_rounds, "_look", lambda _, side, *__: looks.update([(side, side.manners[-1])]))
     monkeypatch.setattr(timing_rounds, "claimed", lambda _: True)
     plan = Plan(rounds=8, most_rounds=8, calls=4, round_bytes=1 if large else 256 << 20)
-    time_rounds(exam, candidate, baseline, plan, Findings(), first.bytes, lambda _: None)  # type: ignore[arg-type]
+    rounds_of(candidate, baseline, plan)
     assert candidate.scattered == baseline.scattered and (candidate.scattered >= plan.rounds) is not large
     before = looks[candidate, Manner.COLD]
     assert before and looks[baseline, Manner.COLD] == (0 if large else before)
@@ -178,11 +171,9 @@ def test_on_an_accelerator_both_sides_launch_from_one_core_a_round(
     monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(1000)))
-    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
-    first = exam.first_question()
     candidate, baseline = Here(CASES["softmax"][0]), Here(CASES["softmax"][0])
     candidate.device = baseline.device = torch.device(device)
-    time_rounds(exam, candidate, baseline, PLAN, Findings(), first.bytes, lambda _: None)  # type: ignore[arg-type]
+    rounds_of(candidate, baseline)
     assert candidate.cores == baseline.cores
     assert not candidate.cores if device == "cpu" else len(set(candidate.cores)) > PLAN.rounds // 2
 
@@ -213,11 +204,9 @@ class Disturbed(Here):
 
 
 def disturbed(*, by_solution: tuple[int, ...] = (), by_baseline: tuple[int, ...] = ()) -> tuple[Clock, Findings]:
-    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
-    first, found = exam.first_question(), Findings()
     candidate, baseline = Disturbed(None, *by_solution), Disturbed(None, *by_baseline)
     candidate.other, baseline.other = baseline, candidate
-    return time_rounds(exam, candidate, baseline, PLAN, found, first.bytes, lambda _: None), found  # type: ignore[arg-type]
+    return rounds_of(candidate, baseline)
 
 
 @pytest.mark.parametrize(
@@ -282,12 +271,10 @@ class Taking(Here):
 def test_the_judges_own_clock_is_asked_where_a_gain_is_claimed_and_nowhere_else(
     cold: float, bare: float, decision: Decision, asks: bool
 ) -> None:
-    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
-    first = exam.first_question()
-    candidate, baseline, found = Taking(cold, bare), Taking(), Findings()
+    candidate, baseline = Taking(cold, bare), Taking()
     # Large, so that nothing is laid anew, which takes requests of the same manner.
     plan = Plan(rounds=9, most_rounds=12, calls=2, round_bytes=1)
-    time_rounds(exam, candidate, baseline, plan, found, first.bytes, lambda _: None)  # type: ignore[arg-type]
+    _, found = rounds_of(candidate, baseline, plan)
     assert found.measured is not None and found.measured.decision is decision
     for side in (candidate, baseline):
         without, cold_ones = (side.manners.count(manner) for manner in (Manner.STREAMED, Manner.COLD))
@@ -298,22 +285,19 @@ def test_the_judges_own_clock_is_asked_where_a_gain_is_claimed_and_nowhere_else(
 def test_on_an_accelerator_rounds_end_with_a_late_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who counts calls joins its streams until it is timed: in one round at least an answer that is read at once is
     looked at, and nobody knows in which."""
-    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
-    first = exam.first_question()
     candidate, baseline = Here(CASES["softmax"][0]), Here(CASES["softmax"][0])
     late: list[tuple[Any, int]] = []
     monkeypatch.setattr(timing_rounds, "call_late", lambda _, side, __: late.append((side, len(side.asked))))
     monkeypatch.setattr(timing_rounds, "claimed", lambda _: False)
-    arguments: list[Any] = [candidate, baseline, PLAN, Findings(), first.bytes, lambda _: None]
-    time_rounds(exam, *arguments)
+    rounds_of(candidate, baseline)
     assert not late, "on a CPU nothing is under way when a call returns"
     candidate.device = baseline.device = torch.device("xpu")
     before = len(candidate.asked)
-    time_rounds(exam, *arguments)
+    rounds_of(candidate, baseline)
     # In whose first request memory is laid anew; two turns follow.
     assert late and all(side is candidate and (asked - before) % 3 == 0 for side, asked in late)
     late.clear()
-    time_rounds(exam, candidate, baseline, replace(PLAN, round_bytes=1), *arguments[3:])  # type: ignore[arg-type]
+    rounds_of(candidate, baseline, replace(PLAN, round_bytes=1))
     assert not late, "what is hidden of a large problem the clocks show"
 
 

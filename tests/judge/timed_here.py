@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Status
+from kernelyard.judge.clock import Clock
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings
 from kernelyard.judge.plan import Plan
@@ -83,9 +84,19 @@ class Here:
         return Fetched((), tuple(self.staged[index]))
 
 
-def timed(call: Callable[..., Tensor], plan: Plan = PLAN) -> tuple[Here, Here, Findings]:
+def rounds_of(
+    candidate: Here,
+    baseline: Here,
+    plan: Plan = PLAN,
+    found: Findings | None = None,
+    on_phase: Callable[[str], None] = lambda _: None,
+) -> tuple[Clock, Findings]:
+    """The rounds of a small softmax between these two."""
     exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
-    first = exam.first_question()
-    candidate, baseline, found = Here(call), Here(CASES["softmax"][0]), Findings()
-    time_rounds(exam, candidate, baseline, plan, found, first.bytes, lambda _: None)  # type: ignore[arg-type]
-    return candidate, baseline, found
+    first, found = exam.first_question(), found or Findings()
+    return time_rounds(exam, candidate, baseline, plan, found, first.bytes, on_phase), found  # type: ignore[arg-type]
+
+
+def timed(call: Callable[..., Tensor], plan: Plan = PLAN) -> tuple[Here, Here, Findings]:
+    candidate, baseline = Here(call), Here(CASES["softmax"][0])
+    return candidate, baseline, rounds_of(candidate, baseline, plan)[1]

@@ -37,9 +37,9 @@ class Opponents:
             if (path / LEDGER).is_file():
                 found.ours.append(BaselineFolder.read(path))
             elif not files:
-                where = "".join(f", such as {folder}" for folder in _below(path)[:1])
+                such = f", such as {below[0]}" if (below := _below(path)) else ""
                 raise UsageError(
-                    f"{path}: neither {LEDGER} nor {FILES[Variant.EAGER]}; expected a folder of baselines{where}"
+                    f"{path}: neither {LEDGER} nor {FILES[Variant.EAGER]}; expected a folder of baselines{such}"
                 )
             found.theirs.extend(read_kernelbench(file) for file in files)
         return found
