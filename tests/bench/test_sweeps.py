@@ -1,6 +1,7 @@
 """Several sweeps, several results, an argument that may be absent, the host's time: `bench` and the other verbs."""
 
 import itertools
+import random
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -148,8 +149,38 @@ def test_the_hosts_time_is_taken_in_inference_without_waiting(monkeypatch) -> No
         seen.append(torch.is_inference_mode_enabled())
 
     taken = timing.host_times({"call": call}, CPU)["call"]
-    assert all(seen) and taken.samples_ms == (1.0,) * timing.HOST_LOOPS
+    assert all(seen) and taken.samples_ms == (1.0,) * (timing.HOST_ROUNDS // 2)
     assert (taken.timer, taken.cache) == ("host", "warm")
+
+
+def test_a_core_of_two_speeds_is_not_the_difference_of_two_calls(monkeypatch) -> None:
+    """Spells at two thirds of the speed, of any length, in half of the time."""
+    rng = random.Random(7)
+    now = spell_ends = 0
+    slow = False
+
+    def call(nanoseconds: int) -> None:
+        nonlocal now, spell_ends, slow
+        if now >= spell_ends:
+            slow, spell_ends = rng.random() < 0.5, now + rng.randrange(200_000, 8_000_000)
+        now += nanoseconds * 3 // 2 if slow else nanoseconds
+
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter_ns=lambda: now))
+    for _ in range(20):
+        taken = timing.host_times({"public": partial(call, 7600), "eager": partial(call, 7800)}, CPU)
+        assert (taken["public"].p50_ms, taken["eager"].p50_ms) == pytest.approx((0.0076, 0.0078), rel=0.005)
+
+
+def test_of_calls_that_are_slow_by_themselves_fewer_are_timed(monkeypatch) -> None:
+    now = 0
+
+    def call() -> None:
+        nonlocal now
+        now += 400_000_000
+
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter_ns=lambda: now))
+    taken = timing.host_times({"call": call}, CPU)["call"]
+    assert len(taken.samples_ms) == (timing.LEAST_HOST_ROUNDS + 1) // 2
 
 
 def test_the_public_row_is_timed_without_what_sorts_its_arguments(swept, monkeypatch) -> None:
