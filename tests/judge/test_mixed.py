@@ -188,15 +188,31 @@ def test_rows_are_under_stress_among_timed_calls(many: int, monkeypatch: pytest.
     assert raised.value.status is Status.INCORRECT_VALUE
 
 
-def test_the_round_under_stress_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("careless", range(PLAN.rounds))
+def test_whoever_is_careless_in_one_round_alone_is_found(careless: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two calls in a round one has rows under stress, and which it is nobody knows."""
+    calls = 0
+
+    def counts(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return (without_maximum if (calls - 1) // 2 == careless else softmax)(x)
+
     exam = examined(monkeypatch)
-    found = Findings()
-    found.stresses += [StressRecord(name="scaled_up", outcome="passed")]
+    found = Findings(stresses=[StressRecord(name="scaled_up", outcome="passed")])
+    with pytest.raises(End, match="under the stress 'scaled_up'"):
+        time_rounds(
+            exam, Timed(counts), Timed(softmax), replace(PLAN, round_bytes=1), found, 2, lambda _: None  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def test_rows_under_stress_are_in_every_round_and_all_rounds_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    exam = examined(monkeypatch)
+    found = Findings(stresses=[StressRecord(name="scaled_up", outcome="passed")])
     candidate, baseline = Timed(softmax), Timed(softmax)
-    time_rounds(
+    clock = time_rounds(
         exam, candidate, baseline, replace(PLAN, round_bytes=1), found, 2, lambda _: None  # type: ignore[arg-type]
     )  # fmt: skip
     for side in (candidate, baseline):
         stressed = [sets for sets in side.asked if any(arguments[0].abs().max() > 8 for arguments in sets)]
-        assert len(stressed) == 1
-    assert found.measured is not None and found.measured.rounds >= PLAN.rounds - 1
+        assert len(stressed) == 1 + len(clock.rounds)

@@ -36,7 +36,7 @@ def stressed_again(
 
     Who counts calls answers the first fifteen with care, and later leaves out what the problem's own inputs never need:
     a softmax without its maximum passed so, with every timed answer right. Of a large problem rows are under stress,
-    where they have nothing to do with each other.
+    anew in every round's fresh inputs, where they have nothing to do with each other.
     """
     names = {record.name for record in found.stresses if record.outcome == "passed"}
     passed = [stress for stress in STRESSES if stress.name in names]
