@@ -1,4 +1,4 @@
-"""How many rounds are tried before those that do not count are held against a solution."""
+"""How many rounds are tried, and how often the outer clock, before what they show is held against a solution."""
 
 import sys
 from contextlib import nullcontext
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge.findings import End
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.returned import Ran
@@ -39,3 +40,31 @@ def test_few_rounds_that_do_not_count_are_no_reason_to_refuse(rounds: int, late:
     with pytest.raises(End, match=f"clock_mismatch: in {tried - 1} of {tried - 1} ") if refused else nullcontext():
         rounds_of(Late(late * plan.calls), Late(), plan, on_phase=phases.append)
     assert sum(phase.startswith("timing round") for phase in phases) == tried
+
+
+@dataclass
+class LateByTheOuterClock(Here):
+    """9 ms a call more than it accounts for, once rounds are over, until others have waited so long."""
+
+    phases: list[str]
+    waited: list[float]
+    seconds: float
+
+    def __post_init__(self) -> None:
+        super().__init__(CASES["softmax"][0])
+
+    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+        kept = super().run(sets, **asked).kept
+        late = self.phases[-1:] == ["the judge's own clock"] and sum(self.waited) < self.seconds
+        return Ran(((1.0, 1.0),) * len(sets), (10 if late else 1) * len(sets) / 1e3, kept)
+
+
+@pytest.mark.parametrize(("late", "waits"), [(0, 1), (1, 2), (4, 3), (9, 3)])
+def test_what_passes_is_waited_for(late: float, waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour's fork bomb, in an honest softmax's verdict, lasted for all tries within a second."""
+    waited: list[float] = []
+    monkeypatch.setattr(timing_rounds.time, "sleep", waited.append)
+    plan, phases = Plan(seconds=0, calls=4), list[str]()
+    with pytest.raises(End, match="outside_clock") if late == 9 else nullcontext():
+        rounds_of(LateByTheOuterClock(phases, waited, late), Late(), plan, on_phase=phases.append)
+    assert waited == [0.0, plan.doubt_seconds, 2 * plan.doubt_seconds][:waits]

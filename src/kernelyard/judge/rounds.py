@@ -252,7 +252,8 @@ def _outside(
 ) -> tuple[Timing, Timing]:
     """Hold the worker's account, here and of `cold` calls, against the judge's clock.
 
-    It is asked for more before a solution is refused. Returned are the host's times of baseline and solution.
+    It is asked for more, and seconds later, before a solution is refused. Returned are the host's times of baseline and
+    solution.
     """
     least = Least(), Least()
 
@@ -268,6 +269,7 @@ def _outside(
         return sets, by_baseline, by_candidate
 
     for i_try in range(plan.patience):
+        time.sleep(plan.doubt_seconds * i_try)
         for count in counts * plan.outside_repeats:
             sets, ran_by_baseline, ran = found.undisturbed(partial(both, count))
             least[0].add(ran_by_baseline)
