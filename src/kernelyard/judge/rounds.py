@@ -166,7 +166,7 @@ def _rounds(
         return Round(**sides)
 
     begin = time.monotonic()
-    tried, beside, counted, whole = 0, 0, 0, secrets.randbelow(plan.rounds)
+    tried, uncounted, counted, whole = 0, 0, 0, secrets.randbelow(plan.rounds)
     under_stress = secrets.randbelow(plan.rounds)
     while True:
         on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
@@ -178,15 +178,15 @@ def _rounds(
         elif large or not stressed:
             clock.add(done)
         else:
-            beside += 1
+            uncounted += 1
         bare_calls = most_bare_calls if claimed([one.ratio for one in clock.rounds or [done]]) else 0
         tried += 1
         counted = len(clock.counted())
-        doubted = len(clock.believed()) < max(needed, min(LEAST_DOUBTED, (tried - beside) // plan.patience))
+        doubted = len(clock.believed()) < max(needed, min(LEAST_DOUBTED, (tried - uncounted) // plan.patience))
         if counted < needed or doubted:
-            if tried - beside > tries and doubted:
+            if tried - uncounted > tries and doubted:
                 found.flag(clock.doubt())
-            if tried - beside > tries * plan.patience:
+            if tried - uncounted > tries * plan.patience:
                 raise End(
                     Status.INFRA_ERROR, "too busy a machine to time on: the baseline's own calls take unlike times"
                 )
