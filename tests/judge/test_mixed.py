@@ -13,6 +13,8 @@ from torch import Tensor
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Status, StressRecord
 from kernelyard.judge import exam as examining
+from kernelyard.judge import rounds as timing_rounds
+from kernelyard.judge.again import Again
 from kernelyard.judge.checking import check_stresses
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
@@ -204,6 +206,22 @@ def test_whoever_is_careless_in_one_round_alone_is_found(careless: int, monkeypa
         time_rounds(
             exam, Timed(counts), Timed(softmax), replace(PLAN, round_bytes=1), found, 2, lambda _: None  # type: ignore[arg-type]
         )  # fmt: skip
+
+
+def test_calls_that_cannot_be_looked_at_so_are_looked_at_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    exam = examined(monkeypatch)
+    asked: list[None] = []
+
+    def arguments() -> list[Any]:
+        asked.append(None)
+        return exam.arguments()
+
+    monkeypatch.setattr(timing_rounds, "stressed_again", lambda *_: [Again(arguments, lambda *_: False)])
+    found = Findings()
+    time_rounds(
+        exam, Timed(softmax), Timed(softmax), replace(PLAN, round_bytes=1), found, 2, lambda _: None  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert len(asked) == 1
 
 
 def test_rows_under_stress_are_in_every_round_and_all_rounds_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,8 @@ class Again:
     """A call among timed ones that is under a stress, or some rows of it."""
 
     arguments: Callable[[], list[Any]]
-    look: Callable[[Kept, list[Any]], object]
-    """At the answer, which was kept, to these arguments. Raises End."""
+    look: Callable[[Kept, list[Any]], bool]
+    """At the answer, which was kept, to these arguments; whether it could be looked at so. Raises End."""
 
 
 def stressed_again(
@@ -56,17 +56,19 @@ def stressed_again(
 
 
 def _whole(exam: Exam, candidate: Session, name: str, question: Question, found: Findings) -> Again:
-    def look(kept: Kept, _arguments: list[Any]) -> None:
+    def look(kept: Kept, _arguments: list[Any]) -> bool:
         accept_answer(exam, exam.mark(question, handed_over(candidate, kept, question.honest)), found, name)
         untouched(exam, candidate, kept.index, question.arguments)
         found.timed_outputs_checked += 1
+        return True
 
     return Again(lambda: question.arguments, look)
 
 
 def _some_rows(exam: Exam, candidate: Session, made: Mixed, found: Findings) -> Again:
-    def look(kept: Kept, arguments: list[Any]) -> None:
-        look_at_rows(exam, candidate, kept.index, partial(handed_over, candidate, kept), made, arguments, found)
-        found.timed_outputs_checked += 1
+    def look(kept: Kept, arguments: list[Any]) -> bool:
+        asked = look_at_rows(exam, candidate, kept.index, partial(handed_over, candidate, kept), made, arguments, found)
+        found.timed_outputs_checked += bool(asked)
+        return bool(asked)
 
     return Again(lambda: made.within(exam.arguments()), look)
