@@ -16,6 +16,7 @@ from kernelyard.judge import exam as examining
 from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge.again import Again
 from kernelyard.judge.checking import check_stresses
+from kernelyard.judge.clock import Clock
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.mixed import Mixed, mixed
@@ -176,17 +177,22 @@ def test_an_answer_that_is_no_number_where_rows_meet_makes_no_problem_of_it(monk
     assert {told[stress.name] for stress in STRESSES} == {"the problem is large"}
 
 
+def rounds_of_a_large(
+    exam: Exam, call: Callable[..., Tensor], passed: tuple[str, ...] = ("scaled_up",)
+) -> tuple[Clock, Timed, Timed]:
+    """The rounds of who has passed these stresses, both sides' calls beside them."""
+    found = Findings(stresses=[StressRecord(name=name, outcome="passed") for name in passed])
+    candidate, baseline = Timed(call), Timed(softmax)
+    arguments: list[Any] = [candidate, baseline, replace(PLAN, round_bytes=1), found, 2, lambda _: None]
+    return time_rounds(exam, *arguments), candidate, baseline
+
+
 @pytest.mark.parametrize("many", range(5))
 def test_rows_are_under_stress_among_timed_calls(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right while it is checked, and without a maximum where it is timed."""
     exam = examined(monkeypatch)
-    found = Findings()
-    found.stresses += [StressRecord(name=name, outcome="passed") for name in ("scaled_up", "signs")]
-    candidate, baseline = Timed(without_maximum), Timed(softmax)
     with pytest.raises(End, match="under the stress 'scaled_up'") as raised:
-        time_rounds(
-            exam, candidate, baseline, replace(PLAN, round_bytes=1), found, 2, lambda _: None  # type: ignore[arg-type]
-        )  # fmt: skip
+        rounds_of_a_large(exam, without_maximum, ("scaled_up", "signs"))
     assert raised.value.status is Status.INCORRECT_VALUE
 
 
@@ -201,11 +207,8 @@ def test_whoever_is_careless_in_one_round_alone_is_found(careless: int, monkeypa
         return (without_maximum if (calls - 1) // 2 == careless else softmax)(x)
 
     exam = examined(monkeypatch)
-    found = Findings(stresses=[StressRecord(name="scaled_up", outcome="passed")])
     with pytest.raises(End, match="under the stress 'scaled_up'"):
-        time_rounds(
-            exam, Timed(counts), Timed(softmax), replace(PLAN, round_bytes=1), found, 2, lambda _: None  # type: ignore[arg-type]
-        )  # fmt: skip
+        rounds_of_a_large(exam, counts)
 
 
 def test_calls_that_cannot_be_looked_at_so_are_looked_at_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,20 +220,12 @@ def test_calls_that_cannot_be_looked_at_so_are_looked_at_as_usual(monkeypatch: p
         return exam.arguments()
 
     monkeypatch.setattr(timing_rounds, "stressed_again", lambda *_: [Again(arguments, lambda *_: False)])
-    found = Findings()
-    time_rounds(
-        exam, Timed(softmax), Timed(softmax), replace(PLAN, round_bytes=1), found, 2, lambda _: None  # type: ignore[arg-type]
-    )  # fmt: skip
+    rounds_of_a_large(exam, softmax)
     assert len(asked) == 1
 
 
 def test_rows_under_stress_are_in_every_round_and_all_rounds_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    exam = examined(monkeypatch)
-    found = Findings(stresses=[StressRecord(name="scaled_up", outcome="passed")])
-    candidate, baseline = Timed(softmax), Timed(softmax)
-    clock = time_rounds(
-        exam, candidate, baseline, replace(PLAN, round_bytes=1), found, 2, lambda _: None  # type: ignore[arg-type]
-    )  # fmt: skip
-    for side in (candidate, baseline):
+    clock, *sides = rounds_of_a_large(examined(monkeypatch), softmax)
+    for side in sides:
         stressed = [sets for sets in side.asked if any(arguments[0].abs().max() > 8 for arguments in sets)]
         assert len(stressed) == 1 + len(clock.rounds)

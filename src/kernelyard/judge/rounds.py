@@ -170,7 +170,7 @@ def _rounds(
         return Round(**sides)
 
     begin = time.monotonic()
-    tried, uncounted, counted, whole = 0, 0, 0, secrets.randbelow(plan.rounds)
+    tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
     surely = secrets.randbelow(plan.rounds)
     while True:
         on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
@@ -182,16 +182,15 @@ def _rounds(
             most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
         elif large or not stressed:
             clock.add(done)
-        else:
-            uncounted += 1
         bare_calls = most_bare_calls if claimed([one.ratio for one in clock.rounds or [done]]) else 0
         tried += 1
         counted = len(clock.counted())
-        doubted = len(clock.believed()) < max(needed, min(LEAST_DOUBTED, (tried - uncounted) // plan.patience))
+        with_warm_up = 1 + len(clock.rounds)
+        doubted = len(clock.believed()) < max(needed, min(LEAST_DOUBTED, with_warm_up // plan.patience))
         if counted < needed or doubted:
-            if tried - uncounted > tries and doubted:
+            if with_warm_up > tries and doubted:
                 found.flag(clock.doubt())
-            if tried - uncounted > tries * plan.patience:
+            if with_warm_up > tries * plan.patience:
                 raise End(
                     Status.INFRA_ERROR, "too busy a machine to time on: the baseline's own calls take unlike times"
                 )
