@@ -64,7 +64,7 @@ def run(
         int | None, typer.Option(min=1, help="Builds at a time; by default the cores that are left.")
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="How many devices; by default all. On a CPU, judges.")] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="SECONDS", help=TIMEOUT_HELP)] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="<seconds>", help=TIMEOUT_HELP)] = None,
     memory: Annotated[float, gib_option(0.1, "GiB of host memory for a solution's processes.")] = 16.0,
     rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
     budget: Annotated[float, seconds_option(0.0, "Seconds of timing while the interval is wide.")] = 10.0,

@@ -32,7 +32,7 @@ def _option(least: float, most: float, unit: str, help: str) -> Any:
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
 
-    return typer.Option(parser=parse, metavar=unit.upper(), help=help)
+    return typer.Option(parser=parse, metavar=f"<{unit}>", help=help)
 
 
 def _parse(text: str, least: float, most: float, unit: str) -> float:
