@@ -1,5 +1,6 @@
 """What cross entropy promises beyond the numbers that the contract test checks."""
 
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.kernels.counters import launched
+from kernelyard.kernels.prepared import Prepared
 from kernelyard.ops.cross_entropy import triton_settings
 from kernelyard.ops.cross_entropy.reference import cross_entropy as reference
 from kernelyard.ops.cross_entropy.rows import Rows, rows_of
@@ -86,6 +88,31 @@ def test_the_z_loss_is_squared_in_float32(dtype: torch.dtype, device: torch.devi
         assert loss.dtype is dtype
         exact = reference(logits.double(), target, -100, "mean", 0.0, 1e-4)
         torch.testing.assert_close(loss.double(), exact, rtol=torch.finfo(dtype).eps, atol=0)
+
+
+def test_what_is_prepared_for_a_loss_alone_runs_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launched on no GPU. Of more dims the table holds the classes moved to the end, which may look like these."""
+    package = import_module("kernelyard.ops.cross_entropy")
+    logits, target = torch.randn(2, 4, 4), torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])
+    monkeypatch.setattr(package, "prepared", table := Prepared())
+    table[package.layout(logits, target, *PLAIN)] = lambda *_: pytest.fail("the classes are taken to be last")
+    torch.testing.assert_close(ops.cross_entropy(logits, target), F.cross_entropy(logits, target))
+    rows, classes = logits[0], target[0]
+    table[package.layout(rows, classes, *PLAIN)] = lambda *_: (torch.tensor(100.0), None, None)
+    assert ops.cross_entropy(rows, classes) == 100
+    for other, options in (
+        (classes.int(), {}),
+        (classes, {"reduction": "sum"}),
+        (classes, {"ignore_index": 0}),
+        (classes, {"label_smoothing": 0.1}),
+        (classes, {"z_loss": 0.1}),
+        (classes, {"backend": "eager"}),
+    ):
+        assert (ops.cross_entropy(rows, other, **options) != 100).all()
+    leaf = rows.clone().requires_grad_()
+    assert ops.cross_entropy(leaf, classes).requires_grad
+    with pytest.raises(ValueError, match="do not go with targets"):
+        ops.cross_entropy(rows, classes[:3])
 
 
 def test_a_language_models_logits_are_read_where_they_lie() -> None:

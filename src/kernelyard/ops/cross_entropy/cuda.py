@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,9 +11,10 @@ from kernelyard.kernels.launch import Bound, Launcher
 from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR, RowPlan, StagedPlan
 from kernelyard.kernels.powers import power_above
-from kernelyard.kernels.prepared import Prepared
+from kernelyard.kernels.prepared import allocator
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
 from kernelyard.ops.cross_entropy import cuda_plans as plans
+from kernelyard.ops.cross_entropy import layout, prepared
 from kernelyard.ops.cross_entropy.cuda_plans import StreamPlan
 from kernelyard.ops.cross_entropy.derivative import registered
 from kernelyard.ops.cross_entropy.rows import rows_of
@@ -22,7 +23,6 @@ from kernelyard.ops.cross_entropy.targets import target_refusal
 _TARGETS = {torch.int64: "Index", torch.int32: "int"}
 
 Outputs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
-_prepared = Prepared()
 
 
 class Call(NamedTuple):
@@ -165,22 +165,28 @@ def _forward(
     keep: bool,
     gradient: bool,
 ) -> Outputs:
-    start = input.data_ptr() % VECTOR
-    options = (target.dtype, ignore_index, reduction, label_smoothing, z_loss)
-    key = (input.shape, input.stride(), input.dtype, input.get_device(), start, *options, keep, gradient)
-    run = _prepared.get(key)
+    key = layout(input, target, ignore_index, reduction, label_smoothing, z_loss)
+    if keep or gradient:
+        key = (*key, keep, gradient)
+    run = prepared.get(key)
     if run is None:
-        call = Call(input.shape, input.stride(), input.dtype, input.device, start, *options)
-        run = _prepared.keep(key, _prepare_forward(call, target.shape, keep, gradient))
+        call = _call(input, target, ignore_index, reduction, label_smoothing, z_loss)
+        run = prepared.keep(key, _prepare_forward(call, target.shape, keep, gradient))
     return run(input, target)
+
+
+def _call(input: torch.Tensor, target: torch.Tensor, *options: Any) -> Call:
+    start = input.data_ptr() % VECTOR
+    return Call(input.shape, input.stride(), input.dtype, input.device, start, target.dtype, *options)
 
 
 def _prepare_forward(call: Call, targets: torch.Size, keep: bool, gradient: bool) -> Callable[..., Outputs]:
     """What allocates the outputs and launches all that a forward pass needs; holds no tensor."""
     none, dtype, device, rows = call.reduction == "none", call.dtype, call.device, targets.numel()
+    fresh_loss = allocator(targets if none else torch.Size(()), dtype, device)
 
     def outputs() -> Outputs:
-        loss = torch.empty(targets if none else (), dtype=dtype, device=device)
+        loss = fresh_loss()
         kept = torch.empty(2 * rows + (not none), dtype=torch.float32, device=device) if keep else None
         return loss, kept, torch.empty(call.shape, dtype=dtype, device=device) if gradient else None
 
@@ -300,13 +306,11 @@ def _backward(
     dx = torch.empty(input.shape, dtype=input.dtype, device=input.device) if made is None else made
     if not target.numel():
         return dx
-    start = input.data_ptr() % VECTOR
-    options = (target.dtype, ignore_index, reduction, label_smoothing, z_loss)
-    key = (input.shape, input.stride(), input.dtype, input.get_device(), start, *options, made is None)
-    run = _prepared.get(key)
+    key = (*layout(input, target, ignore_index, reduction, label_smoothing, z_loss), made is None)
+    run = prepared.get(key)
     if run is None:
-        call = Call(input.shape, input.stride(), input.dtype, input.device, start, *options)
-        run = _prepared.keep(key, _prepare_backward(call, made is not None))
+        call = _call(input, target, ignore_index, reduction, label_smoothing, z_loss)
+        run = prepared.keep(key, _prepare_backward(call, made is not None))
     run(grad, input, target, kept, dx)
     return dx
 
