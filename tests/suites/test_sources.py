@@ -30,6 +30,25 @@ def keys(suite: Suite) -> list[tuple[int, int]]:
     return [(entry.level, entry.number) for entry in suite.entries]
 
 
+def test_a_seed_draws_what_it_draws_in_torch(tmp_path: Path, device: torch.device) -> None:
+    """A worker seeds torch whole before it makes the solution's weights, which are the reference's by that alone."""
+    (tmp_path / "drawn.py").write_text("""
+import torch
+class Model(torch.nn.Linear):
+    pass
+def get_inputs():
+    return [torch.rand(4, 3)]
+def get_init_inputs():
+    return [3, 2]
+""")
+    problem = load_problem(tmp_path / "drawn.py")
+    made, model = problem.make_inputs(7, torch.float32, device), problem.make_model([3, 2], 7, torch.float32, device)
+    torch.manual_seed(7)
+    assert torch.equal(made[0], torch.rand(4, 3, device=device))
+    torch.manual_seed(7)
+    assert torch.equal(model.weight, torch.nn.Linear(3, 2).weight.to(device))
+
+
 def test_a_checkout_is_given_by_its_root_or_by_the_folder_of_its_levels(tmp_path: Path) -> None:
     root = checkout(tmp_path)
     whole = loaded(source=str(root))
