@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -143,6 +144,31 @@ def test_folders_are_read_in_order_and_judged_in_processes(tmp_path: Path) -> No
     assert "| made up | 2 | 1 | 0 | 1 | 8 of 8, 100.0 % |" in table
     assert "| 3_bad | not_loaded | - | " in table
     assert "| 10_softmax | valid | 8 of 8 |  |" in table
+
+
+def test_what_may_lack_room_is_tried_beside_ever_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten beside each other on an H100 one was refused by its own halves: its convolution lacked its workspace."""
+    enough = {"small": 10, "large": 3, "rounds_otherwise": 1, "huge": 0, "degenerate": 0}
+    reasons = {"rounds_otherwise": "the honest answer by halves fails", "degenerate": "cannot tell from the reference"}
+    asked: list[tuple[int, list[str]]] = []
+
+    def pooled(paths: Sequence[Path], _devices: object, dtype: str, _seconds: float, jobs: int) -> Iterator[Any]:
+        asked.append((jobs, [path.name for path in paths]))
+        for path in paths:
+            status = "valid" if jobs <= enough[path.name] else "invalid_problem" if path.name in reasons else "skipped"
+            reason = "" if status == "valid" else reasons.get(path.name, "too large for this machine: 1 GB")
+            made = {"problem": path.name, "problem_sha256": "", "dtype": dtype, "device": "cpu"}
+            yield path, Admission(**made, status=status, reason=reason)
+
+    monkeypatch.setattr("kernelyard.suites.admission._pooled", pooled)
+    told = admit_all([Path(name) for name in enough], devices=[CPU], dtype="float32", seconds=60, jobs=10)
+    assert {path.name: record.status for path, record in told} == {
+        "small": "valid", "large": "valid", "rounds_otherwise": "valid", "huge": "skipped",
+        "degenerate": "invalid_problem",
+    }  # fmt: skip
+    assert asked == [
+        (10, list(enough)), (3, ["large", "rounds_otherwise", "huge"]), (1, ["rounds_otherwise", "huge"])
+    ]  # fmt: skip
 
 
 def test_a_file_that_cannot_be_read_is_one_record_and_no_hang(tmp_path: Path) -> None:

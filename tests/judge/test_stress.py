@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kernelyard.core import problem as core_problem
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
@@ -231,8 +232,9 @@ def test_non_finite_answers_have_to_be_declared() -> None:
 def test_the_weights_seed_says_nothing_about_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every seed is drawn by itself from the system's source; a worker is told the one of the weights."""
     drawn: list[int] = []
-    real = torch.manual_seed
-    monkeypatch.setattr(torch, "manual_seed", lambda seed: (drawn.append(seed), real(seed))[1])
+    for place, name in ((torch, "manual_seed"), (core_problem, "seed_generators")):
+        real = getattr(place, name)
+        monkeypatch.setattr(place, name, lambda seed, real=real: (drawn.append(seed), real(seed))[1])
     exam = Exam(problem(torch.relu, rows(4, 8)), torch.float32, CPU, Tolerance())
     torch.manual_seed(exam.weight_seed)
     one = exam.arguments()

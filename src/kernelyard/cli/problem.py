@@ -13,6 +13,7 @@ from kernelyard.core.environment import describe, resolve_devices
 from kernelyard.core.errors import UsageError
 from kernelyard.core.workload import DTYPES, parse_dtype
 from kernelyard.judge.admission import Admission, admit
+from kernelyard.judge.room import make_room
 from kernelyard.judge.size import free_memory
 from kernelyard.report import markers
 from kernelyard.report.admission import admission_lines, admission_table
@@ -66,6 +67,7 @@ def check(
             groups.setdefault("library", []).append(
                 admit(made, device=where, dtype=DTYPES[name], memory_bytes=free_memory(where), seconds=seconds)
             )
+        make_room(where)  # the files are for other processes
         if len(files) == 1:
             status.update(files[0].name)
             made = load_problem(files[0])

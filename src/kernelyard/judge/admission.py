@@ -38,6 +38,8 @@ ROUGH = 2.0**-15
 HOPELESS = 0.125
 # A size is known from this many elements; the squares of 2**31 would take 16 GB.
 SAMPLE = 1 << 22
+HONEST_FAILS = "the honest answer"
+"""How a reason begins that an honest answer gave, and no mutant."""
 
 
 class MutantRecord(Record):
@@ -133,10 +135,10 @@ class _Course:
         self.asked.append(name)
         error = max(map(_relative_error, question.honest, question.reference))
         if error > HOPELESS:
-            raise InvalidProblem(f"the honest answer is itself off by {100 * error:.0f} %: nothing can be told by it")
+            raise InvalidProblem(f"{HONEST_FAILS} is itself off by {100 * error:.0f} %: nothing can be told by it")
         for kind, tensors in _honest(self.exam, question):
             if (mark := self.exam.mark_values(question, tensors)).status is not Status.PASSED:
-                raise InvalidProblem(f"the honest answer {kind} fails the question {name!r}: {mark.message}")
+                raise InvalidProblem(f"{HONEST_FAILS} {kind} fails the question {name!r}: {mark.message}")
         for mutant in self.mutants:
             if mutant.killed_by or mutant.why_not:
                 continue
