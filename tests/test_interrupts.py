@@ -76,6 +76,27 @@ def at_work(pid: int) -> bool:
     return any(b"kernelyard-decoy" in of_process(each, "cmdline") for each in below)
 
 
+def planted(pid: int) -> bool:
+    """The command itself judges samples: its canary's decoy is there."""
+    return any(b"kernelyard-decoy" in of_process(each, "cmdline") for each in processes.descendants(pid))
+
+
+def begun_in(folder: Path, words: list[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "kernelyard", *words, "--device", "cpu"],
+        cwd=folder, env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+
+
+def await_ready(process: "subprocess.Popen[str]", ready: Callable[[int], bool]) -> None:
+    until = time.monotonic() + 120
+    while not ready(process.pid):
+        assert process.poll() is None and time.monotonic() < until, process.communicate()
+        time.sleep(0.02)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "ready"),
@@ -90,17 +111,9 @@ def at_work(pid: int) -> bool:
 def test_ctrl_c_shows_no_traceback_and_leaves_nothing(
     words: list[str], ready: Callable[[int], bool], tmp_path: Path
 ) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kernelyard", *words, "--device", "cpu"],
-        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    process = begun_in(tmp_path, words)
     try:
-        until = time.monotonic() + 120
-        while not ready(process.pid):
-            assert process.poll() is None and time.monotonic() < until, process.communicate()
-            time.sleep(0.02)
+        await_ready(process, ready)
         begun = processes.descendants(process.pid)
         # Everyone in the foreground, as a terminal does it, but those first that the parent would end.
         for each in begun:
@@ -116,6 +129,34 @@ def test_ctrl_c_shows_no_traceback_and_leaves_nothing(
     assert error.splitlines()[-1] == "kernelyard: interrupted; what was finished is kept"
     time.sleep(1)
     assert not [each for each in begun if of_process(each, "cmdline")]
+    assert not list(tmp_path.glob("kernelyard*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "ready"),
+    [
+        (["problem", "check", PROBLEM, PROBLEM], at_their_imports),
+        pytest.param(
+            ["exploits", str(SAMPLES), "--only", "hangs_at_import", "--only", "zeros"], planted, marks=pytest.mark.slow
+        ),
+    ],
+    ids=["problem check", "exploits"],
+)
+def test_a_scheduler_that_ends_it_is_told_so_and_nothing_stays(
+    words: list[str], ready: Callable[[int], bool], tmp_path: Path
+) -> None:
+    """SIGTERM, to the one process that the scheduler knows: a canary's folder stayed in the temporary one."""
+    process = begun_in(tmp_path, words)
+    try:
+        await_ready(process, ready)
+        begun = processes.descendants(process.pid)
+        process.terminate()
+        _, error = process.communicate(timeout=15)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM, error
+    assert error.splitlines()[-1] == "kernelyard: terminated; what was finished is kept" and "Traceback" not in error
+    assert gone(begun, 5)
     assert not list(tmp_path.glob("kernelyard*"))
 
 
@@ -175,16 +216,9 @@ def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_samples_at_work_end_with_a_catalogue_that_is_killed(tmp_path: Path) -> None:
-    words = ["exploits", str(SAMPLES), "--only", "hangs_at_import", "--only", "zeros", "--jobs", "2", "--device", "cpu"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kernelyard", *words],
-        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    with process:
-        until = time.monotonic() + 120
-        while not at_work(process.pid):
-            assert process.poll() is None and time.monotonic() < until
-            time.sleep(0.02)
+    words = ["exploits", str(SAMPLES), "--only", "hangs_at_import", "--only", "zeros", "--jobs", "2"]
+    with begun_in(tmp_path, words) as process:
+        await_ready(process, at_work)
         begun = processes.descendants(process.pid)
         process.kill()
     assert gone(begun, 15)

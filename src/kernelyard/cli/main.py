@@ -2,7 +2,7 @@
 command.
 
 Exit codes: 0 done, 1 a verdict is negative, 2 the request could not be understood or cannot be met here,
-130 after Ctrl-C, 141 where nobody reads the output any more.
+130 after Ctrl-C, 143 after SIGTERM, 141 where nobody reads the output any more.
 """
 
 import ast
@@ -14,7 +14,10 @@ import os
 import pkgutil
 import signal
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
@@ -23,8 +26,11 @@ from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.imports import uncollected
 from kernelyard.report.untrusted import visible
 
-INTERRUPTED = 128 + signal.SIGINT
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 SUMMARY = "Build a GPU kernel, prove it, time it against the speed of light, judge a stranger's."
+
+_terminated = threading.Event()
+"""SIGTERM has come."""
 
 
 def verbs() -> list[str]:
@@ -77,12 +83,32 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        code = _ended()
+        with _terminated_like_interrupted():
+            code = _ended()
     except BrokenPipeError:
         # The reader of our output is gone (`| head`); nothing more to say.
         _write_nowhere(1, 2)
         code = 128 + signal.SIGPIPE
     sys.exit(code)
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Within, SIGTERM - a scheduler's, or of `timeout` - does what Ctrl-C does, and temporary files go with it."""
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_DFL:
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        _terminated.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _open_what_is_closed() -> None:
@@ -141,7 +167,8 @@ def _ended() -> int:
         return 2
     if code == INTERRUPTED:
         # Typer makes this code of Ctrl-C and says nothing.
-        print("kernelyard: interrupted; what was finished is kept", file=sys.stderr)
+        code, how = (TERMINATED, "terminated") if _terminated.is_set() else (INTERRUPTED, "interrupted")
+        print(f"kernelyard: {how}; what was finished is kept", file=sys.stderr)
     return code
 
 
