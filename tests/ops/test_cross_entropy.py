@@ -115,6 +115,28 @@ def test_what_is_prepared_for_a_loss_alone_runs_for_nothing_else(monkeypatch: py
         ops.cross_entropy(rows, classes[:3])
 
 
+def test_what_cuda_prepares_for_a_loss_alone_is_what_the_public_call_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With torch's own in place of the launches, as there is no GPU here."""
+    package, cuda = import_module("kernelyard.ops.cross_entropy"), ops.backend_module("cross_entropy", Backend.CUDA)
+    prepared = []
+
+    def prepare(call: Any, targets: torch.Size, keep: bool, gradient: bool) -> Any:
+        prepared.append((targets, keep, gradient))
+        return lambda input, target: (F.cross_entropy(input, target, reduction=call.reduction), None, None)
+
+    table = Prepared()
+    for module in (package, cuda):
+        monkeypatch.setattr(module, "prepared", table)
+    monkeypatch.setattr(cuda, "_prepare_forward", prepare)
+    logits, target = torch.randn(3, 5), torch.tensor([0, 1, 2])
+    exact = F.cross_entropy(logits, target)
+    cuda._forward(logits, target, *PLAIN, keep=True, gradient=True)
+    assert torch.equal(cuda.cross_entropy(logits, target, *PLAIN), exact)
+    monkeypatch.setattr(package, "implementation", lambda *_: pytest.fail("the call was not found"))
+    assert torch.equal(ops.cross_entropy(logits, target), exact)
+    assert prepared == [((3,), True, True), ((3,), False, False)]
+
+
 def test_a_language_models_logits_are_read_where_they_lie() -> None:
     logits = torch.empty(3, 9, 40)
     shifted = logits[:, :-1].transpose(1, 2).movedim(1, -1)
