@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -81,20 +81,26 @@ def planted(pid: int) -> bool:
     return any(b"kernelyard-decoy" in of_process(each, "cmdline") for each in processes.descendants(pid))
 
 
-def begun_in(folder: Path, words: list[str]) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+@contextmanager
+def come_to(
+    ready: Callable[[int], bool], words: list[str], folder: Path
+) -> Iterator[tuple["subprocess.Popen[str]", list[int]]]:
+    """The command with its temporary files in `folder`, and all that it has started by the time that it is ready."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "kernelyard", *words, "--device", "cpu"],
         cwd=folder, env={**os.environ, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-
-
-def await_ready(process: "subprocess.Popen[str]", ready: Callable[[int], bool]) -> None:
-    until = time.monotonic() + 120
-    while not ready(process.pid):
-        assert process.poll() is None and time.monotonic() < until, process.communicate()
-        time.sleep(0.02)
+    with process:
+        try:
+            until = time.monotonic() + 120
+            while not ready(process.pid):
+                assert process.poll() is None and time.monotonic() < until, process.communicate()
+                time.sleep(0.02)
+            yield process, processes.descendants(process.pid)
+        finally:
+            process.kill()
 
 
 @pytest.mark.slow
@@ -111,10 +117,7 @@ def await_ready(process: "subprocess.Popen[str]", ready: Callable[[int], bool]) 
 def test_ctrl_c_shows_no_traceback_and_leaves_nothing(
     words: list[str], ready: Callable[[int], bool], tmp_path: Path
 ) -> None:
-    process = begun_in(tmp_path, words)
-    try:
-        await_ready(process, ready)
-        begun = processes.descendants(process.pid)
+    with come_to(ready, words, tmp_path) as (process, begun):
         # Everyone in the foreground, as a terminal does it, but those first that the parent would end.
         for each in begun:
             with suppress(ProcessLookupError):
@@ -122,8 +125,6 @@ def test_ctrl_c_shows_no_traceback_and_leaves_nothing(
         time.sleep(0.5)
         os.killpg(process.pid, signal.SIGINT)
         _, error = process.communicate(timeout=15)
-    finally:
-        process.kill()
     assert process.returncode == 128 + signal.SIGINT, error
     assert "Traceback" not in error
     assert error.splitlines()[-1] == "kernelyard: interrupted; what was finished is kept"
@@ -146,14 +147,9 @@ def test_a_scheduler_that_ends_it_is_told_so_and_nothing_stays(
     words: list[str], ready: Callable[[int], bool], tmp_path: Path
 ) -> None:
     """SIGTERM, to the one process that the scheduler knows: a canary's folder stayed in the temporary one."""
-    process = begun_in(tmp_path, words)
-    try:
-        await_ready(process, ready)
-        begun = processes.descendants(process.pid)
+    with come_to(ready, words, tmp_path) as (process, begun):
         process.terminate()
         _, error = process.communicate(timeout=15)
-    finally:
-        process.kill()
     assert process.returncode == 128 + signal.SIGTERM, error
     assert error.splitlines()[-1] == "kernelyard: terminated; what was finished is kept" and "Traceback" not in error
     assert gone(begun, 5)
@@ -217,9 +213,7 @@ def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_samples_at_work_end_with_a_catalogue_that_is_killed(tmp_path: Path) -> None:
     words = ["exploits", str(SAMPLES), "--only", "hangs_at_import", "--only", "zeros", "--jobs", "2"]
-    with begun_in(tmp_path, words) as process:
-        await_ready(process, at_work)
-        begun = processes.descendants(process.pid)
+    with come_to(at_work, words, tmp_path) as (process, begun):
         process.kill()
     assert gone(begun, 15)
     # What a process that was killed had planted itself stays in the folder for such things.

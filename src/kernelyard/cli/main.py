@@ -16,21 +16,17 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import typer
 
 from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.imports import uncollected
+from kernelyard.core.termination import terminated_like_interrupted
 from kernelyard.report.untrusted import visible
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 SUMMARY = "Build a GPU kernel, prove it, time it against the speed of light, judge a stranger's."
-
-_terminated = threading.Event()
-"""SIGTERM has come."""
 
 
 def verbs() -> list[str]:
@@ -83,32 +79,13 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        with _terminated_like_interrupted():
-            code = _ended()
+        with terminated_like_interrupted() as terminated:
+            code = _ended(terminated)
     except BrokenPipeError:
         # The reader of our output is gone (`| head`); nothing more to say.
         _write_nowhere(1, 2)
         code = 128 + signal.SIGPIPE
     sys.exit(code)
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Within, SIGTERM - a scheduler's, or of `timeout` - does what Ctrl-C does, and temporary files go with it."""
-    before = signal.getsignal(signal.SIGTERM)
-    if before is not signal.SIG_DFL:
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        _terminated.set()
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _open_what_is_closed() -> None:
@@ -125,7 +102,7 @@ def _write_nowhere(*descriptors: int) -> None:
         os.dup2(nowhere, descriptor)
 
 
-def _ended() -> int:
+def _ended(terminated: threading.Event) -> int:
     """How it ended, as an exit code, and said. Raises BrokenPipeError where nobody reads what is written."""
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     named = {_spoken(verb): verb for verb in verbs()}
@@ -167,7 +144,7 @@ def _ended() -> int:
         return 2
     if code == INTERRUPTED:
         # Typer makes this code of Ctrl-C and says nothing.
-        code, how = (TERMINATED, "terminated") if _terminated.is_set() else (INTERRUPTED, "interrupted")
+        code, how = (TERMINATED, "terminated") if terminated.is_set() else (INTERRUPTED, "interrupted")
         print(f"kernelyard: {how}; what was finished is kept", file=sys.stderr)
     return code
 

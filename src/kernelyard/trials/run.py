@@ -3,7 +3,6 @@
 import itertools
 import multiprocessing
 import os
-import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -14,6 +13,7 @@ import torch
 
 from kernelyard.core import interpreter
 from kernelyard.core.interrupts import deaf_children, end_with_parent
+from kernelyard.core.termination import terminated_like_interrupted
 from kernelyard.trials.canary import Canary
 from kernelyard.trials.sample import Kind, Sample
 from kernelyard.trials.trial import Court, Outcome, after, try_all, try_one
@@ -93,24 +93,11 @@ def _end_those_at_work(kind: type[BaseException] | None, *_: object) -> None:
             child.terminate()
 
 
-class _Leave(BaseException):
-    """The process was asked to end."""
-
-
 def _alone(sample: Sample, court: Court) -> Outcome:
     try:
-        signal.signal(signal.SIGTERM, _leave)
-        try:
+        with terminated_like_interrupted():
             interpreter.choose_for(court.device.type)
             with Canary(court.device, alone_on=()) as canary:
                 return try_one(sample, court, canary)
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    except _Leave:
+    except KeyboardInterrupt:  # of SIGTERM: deaf to Ctrl-C
         os._exit(1)
-
-
-def _leave(*_: object) -> None:
-    """What the canary planted, a process among it, is taken away on the way out, which nothing may cut short."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _Leave
