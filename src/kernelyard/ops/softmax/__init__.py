@@ -34,14 +34,16 @@ def softmax(input: torch.Tensor, dim: int = -1, *, backend: Backend | str | None
     # What was prepared for a dim of 1 is found by 1.0 and True too.
     if backend is None and prepared and type(dim) is int and not _is_compiling():
         check, rest, offset, run = latest.entry
-        if check(input) and rest == dim and input.data_ptr() % 16 == offset and forward_ad._current_level < 0:
-            return run(input)  # type: ignore[misc]
+        if check(input) and rest == dim and forward_ad._current_level < 0:
+            address = input.data_ptr()
+            if address % 16 == offset:
+                return run(input, address)  # type: ignore[misc]
         if inference(input):
             key = layout(input, dim)
             run = prepared.get(key)
             if run is not None:
                 latest.note(key, input, dim, run)
-                return run(input)
+                return run(input, input.data_ptr())
     check_tensors("softmax", {"input": input})
     dim = check_dim("softmax", dim, input.dim())
     return implementation("softmax", backend, input, dim)(input, dim)

@@ -32,23 +32,29 @@ _backwards = Prepared()
 def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
     key = layout(x, dim)
     run = prepared.get(key) or prepared.keep(key, _prepare_forward(x, dim))
-    return run(x)
+    return run(x, x.data_ptr())
 
 
-def _prepare_forward(x: torch.Tensor, dim: int) -> Callable[[torch.Tensor], torch.Tensor]:
+def _prepare_forward(x: torch.Tensor, dim: int) -> Callable[[torch.Tensor, int], torch.Tensor]:
+    """A call with the tensor and its address, which who looks for the call has read: once more is 1 % of eager's."""
     empty = allocator(x.shape, x.dtype, x.device)
     if not x.numel():
-        return lambda x: empty()
+        return lambda _x, _address: empty()
     view = along(x, dim)
     if view.data is not x:
         copied = _prepare_forward(view.data, dim)
-        return lambda x: copied(x.contiguous())
+
+        def run_on_copy(x: torch.Tensor, _address: int) -> torch.Tensor:
+            copy = x.contiguous()
+            return copied(copy, copy.data_ptr())
+
+        return run_on_copy
     size = x.element_size()
     launch = FORWARD.prepare(view, (x.data_ptr(), 0), (view.pitch * size, view.length * size))
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(_x: torch.Tensor, address: int) -> torch.Tensor:
         y = empty()
-        launch(x.data_ptr(), y.data_ptr())
+        launch(address, y.data_ptr())
         return y
 
     return run
