@@ -39,14 +39,25 @@ def test_a_difference_has_to_clear_the_margin_and_the_noise(
 
 
 def test_the_noise_floor_is_the_farther_end_of_the_control() -> None:
-    assert noise_floor(Ratio(1.0, 0.98, 1.01)) == pytest.approx(1 / 0.98 - 1)
-    assert noise_floor(Ratio(1.0, 0.999, 1.01)) == pytest.approx(0.01)
+    assert noise_floor(Ratio(1.0, 0.98, 1.01), 1.0) == pytest.approx(1 / 0.98 - 1)
+    assert noise_floor(Ratio(1.0, 0.999, 1.01), 1.0) == pytest.approx(0.01)
 
 
 def test_the_judges_own_clock_is_asked_before_a_gain_may_count() -> None:
     """From half of the margin on, so that rounds of it are there when the interval has cleared the whole."""
-    assert claimed([0.5, 1.011, 1.012]) and not claimed([0.5, 1.009, 9.0])
-    assert not claimed([1.0] * 3)
+    assert claimed([0.5, 1.011, 1.012], 1.0) and not claimed([0.5, 1.009, 9.0], 1.0)
+    assert not claimed([1.0] * 3, 1.0)
+    assert claimed([1.03], 0.002) and not claimed([1.02], 0.002)
+
+
+def test_a_twentieth_of_a_microsecond_is_nobodys_gain() -> None:
+    """Two processes of one program differ by it for good, which is 2 % of a kernel of 3 us and nothing of any other."""
+    still = Ratio(1.0, 0.999, 1.001)
+    off = Ratio(0.983, 0.979, 0.987)
+    assert decide(off, noise_floor(still, 0.003), confirmed=True) is Decision.TIE
+    assert decide(off, noise_floor(still, 0.03), confirmed=True) is Decision.INCONCLUSIVE
+    assert decide(Ratio(0.93, 0.92, 0.94), noise_floor(still, 0.003), confirmed=True) is Decision.SLOWER
+    assert settled(off, noise_floor(still, 0.003), 0.2) and noise_floor(still, 1.0) < 0.0011
 
 
 def _play(truth: float, noise: float, generator: random.Random, most: int = 60) -> Decision:
@@ -59,8 +70,8 @@ def _play(truth: float, noise: float, generator: random.Random, most: int = 60) 
             continue
         control = paired_ratio([a for a, _, _ in rounds], [b for _, b, _ in rounds])
         ratio = paired_ratio([math.sqrt(a * b) for a, b, _ in rounds], [c for _, _, c in rounds])
-        if settled(ratio, noise_floor(control), len(rounds) / most) or len(rounds) >= most:
-            return decide(ratio, noise_floor(control), confirmed=True)
+        if settled(ratio, noise_floor(control, 1.0), len(rounds) / most) or len(rounds) >= most:
+            return decide(ratio, noise_floor(control, 1.0), confirmed=True)
 
 
 @pytest.mark.parametrize("noise", [0.002, 0.005, 0.01])
@@ -82,7 +93,7 @@ def test_noise_that_more_rounds_take_away_makes_no_tie_unknown() -> None:
     for _ in range(20):
         sides = [[math.exp(generator.gauss(0, 0.05)) for _ in range(60)] for _ in range(2)]
         sides[0][generator.randrange(9)] *= 1.5
-        first, last = (noise_floor(paired_ratio(*(side[:n] for side in sides), trimmed=TRIMMED)) for n in (9, 60))
+        first, last = (noise_floor(paired_ratio(*(side[:n] for side in sides), trimmed=TRIMMED), 1.0) for n in (9, 60))
         assert first > DEAF > last
         assert not settled(Ratio(1.0, 0.99, 1.01), first, 9 / 60)
 
@@ -116,7 +127,7 @@ def test_a_late_turn_in_some_rounds_hides_nothing() -> None:
                 time = call * late * math.exp(generator.gauss(0, 0.0002))
                 turns.append(Side((time,) * 4, time, time, time, time))
             clock.add(Round(*turns))
-        found.append(decide(clock.ratio(), noise_floor(clock.control()), confirmed=True))
+        found.append(decide(clock.ratio(), clock.noise(), confirmed=True))
     assert found.count(Decision.FASTER) >= 95
 
 

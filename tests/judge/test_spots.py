@@ -12,7 +12,7 @@ from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Status
 from kernelyard.judge import exam as examining
-from kernelyard.judge import rounds, spots
+from kernelyard.judge import looks, spots
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.spots import spot_mark
@@ -90,12 +90,14 @@ def test_what_is_wrong_anywhere_is_left_to_the_whole_which_refuses_it(
     for _ in range(20):
         assert spot_mark(exam, arguments, exam.honest(arguments), fetched(*answers)) is None
     answer = Kept(0, fetched(*answers).outputs, torch.empty(0, dtype=torch.uint8), written=True)
-    held: dict[str, Any] = {"handed_over": lambda *_: fetched(*answers), "untouched": lambda *_: None, "PART_BYTES": 0}
+    held: dict[str, Any] = {
+        "handed_over": lambda *_: fetched(*answers), "inputs_after": lambda *_: None, "PART_BYTES": 0
+    }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         for name, value in held.items():
-            patch.setattr(rounds, name, value)
+            patch.setattr(looks, name, value)
         with pytest.raises(End) as end:
-            rounds._look(exam, None, Findings(), answer, arguments)  # type: ignore[arg-type]
+            looks.look(exam, None, Findings(), answer, arguments)  # type: ignore[arg-type]
     assert end.value.status in (Status.INCORRECT_VALUE, Status.INCORRECT_DTYPE)
 
 

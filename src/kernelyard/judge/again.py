@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kernelyard.judge.checking import accept_answer, look_at_rows, untouched, within_memory
+from kernelyard.judge.checking import accept_answer, inputs_after, look_at_rows, unchanged, within_memory
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings
+from kernelyard.judge.looks import Rest, nothing
 from kernelyard.judge.mixed import Mixed, mixed
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import Question
@@ -25,8 +26,8 @@ class Again:
     """A call among timed ones that is under a stress, or some rows of it."""
 
     arguments: Callable[[], list[Any]]
-    look: Callable[[Kept, list[Any]], bool]
-    """At the answer, which was kept, to these arguments; whether it could be looked at so. Raises End."""
+    look: Callable[[Kept, list[Any]], Rest | None]
+    """At the answer, which was kept, to these arguments; None where it could not be looked at so. Raises End."""
 
 
 def stressed_again(
@@ -56,19 +57,24 @@ def stressed_again(
 
 
 def _whole(exam: Exam, candidate: Session, name: str, question: Question, found: Findings) -> Again:
-    def look(kept: Kept, _arguments: list[Any]) -> bool:
-        accept_answer(exam, exam.mark(question, handed_over(candidate, kept, question.honest)), found, name)
-        untouched(exam, candidate, kept.index, question.arguments)
-        found.timed_outputs_checked += 1
-        return True
+    def look(kept: Kept, _arguments: list[Any]) -> Rest:
+        answer = handed_over(candidate, kept, question.honest)
+        inputs = inputs_after(exam, candidate, kept.index, question.arguments)
+
+        def rest() -> None:
+            accept_answer(exam, exam.mark(question, answer), found, name)
+            unchanged(inputs, question.arguments)
+            found.timed_outputs_checked += 1
+
+        return rest
 
     return Again(lambda: question.arguments, look)
 
 
 def _some_rows(exam: Exam, candidate: Session, made: Mixed, found: Findings) -> Again:
-    def look(kept: Kept, arguments: list[Any]) -> bool:
+    def look(kept: Kept, arguments: list[Any]) -> Rest | None:
         asked = look_at_rows(exam, candidate, kept.index, partial(handed_over, candidate, kept), made, arguments, found)
         found.timed_outputs_checked += bool(asked)
-        return bool(asked)
+        return nothing if asked else None
 
     return Again(lambda: made.within(exam.arguments()), look)

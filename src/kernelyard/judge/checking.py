@@ -224,11 +224,20 @@ def look_at_rows(
 
 def untouched(exam: Exam, candidate: Session, index: int, arguments: list[Any]) -> None:
     """Raises End where an input of a call of the last run is not what it was, and may not be."""
-    if exam.problem.in_place:
+    unchanged(inputs_after(exam, candidate, index, arguments), arguments)
+
+
+def inputs_after(exam: Exam, candidate: Session, index: int, arguments: list[Any]) -> Fetched | None:
+    """What became of the inputs of a call of the last run; None where they may change."""
+    return None if exam.problem.in_place else candidate.fetch(index, tensors_of(arguments), "inputs")
+
+
+def unchanged(after: Fetched | None, arguments: list[Any]) -> None:
+    """Raises End where an input is not what it was, and may not be."""
+    if after is None:
         return
-    pristine = tensors_of(arguments)
-    after = candidate.fetch(index, pristine, "inputs")
-    if after.tensors is None or not all(same_bits(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
+    held = zip(after.tensors or (), tensors_of(arguments), strict=after.tensors is not None)
+    if after.tensors is None or not all(same_bits(now, before) for now, before in held):
         raise End(Status.INPUT_MUTATED, "an input is not what it was before the call")
 
 

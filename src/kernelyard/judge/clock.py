@@ -21,6 +21,7 @@ from functools import cached_property
 import torch
 
 from kernelyard.core.verdict import Flag, Timing
+from kernelyard.judge.decision import noise_floor
 from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank, upper_quartile
 from kernelyard.judge.timing import timer_of
 from kernelyard.sandbox.returned import Ran
@@ -164,6 +165,10 @@ class Clock:
         """The baseline over itself."""
         counted = self.counted()
         return _over_rounds([one.baseline.event for one in counted], [one.control.event for one in counted])
+
+    def noise(self) -> float:
+        """What it may seem to gain or lose so."""
+        return noise_floor(self.control(), self._usual().event)
 
     def gain(self) -> float:
         """How surely the solution's requests took less time than the baseline's, by the judge's clock alone.

@@ -202,6 +202,7 @@ def _attempt(case: _Case) -> _Attempt:
             case.on_phase("starting workers")
             with case.session() as candidate, ExitStack() as later:
                 found.missing_layers = candidate.process.missing
+                candidate.begin_start()
                 exam = _examine(case, built, candidate, lambda: later.enter_context(case.session()), found)
             if case.plan.sanitizer is not None:
                 case.on_phase("compute-sanitizer")

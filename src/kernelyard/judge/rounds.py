@@ -12,20 +12,19 @@ from typing import Any
 from kernelyard.core.cores import any_core
 from kernelyard.core.verdict import Decision, Flag, Status, Timing
 from kernelyard.judge.again import Again, stressed_again
-from kernelyard.judge.checking import call_late, untouched
+from kernelyard.judge.checking import call_late
 from kernelyard.judge.clock import Clock, Round, Side
-from kernelyard.judge.decision import claimed, confirmable, confirms, decide, noise_floor, settled
-from kernelyard.judge.exam import PART_BYTES, Exam
-from kernelyard.judge.findings import End, Findings, Measurement, accept, blameless
+from kernelyard.judge.decision import claimed, confirmable, confirms, decide, settled
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import End, Findings, Measurement, blameless
+from kernelyard.judge.looks import Rest, judge, look, take
 from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.question import tensors_of
 from kernelyard.judge.room import counts_of, has_room, make_room
-from kernelyard.judge.spots import spot_mark
-from kernelyard.judge.turns import handed_over, lay_anew, run_sets, some_of, take_turn, unseen
+from kernelyard.judge.turns import lay_anew, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.returned import Kept, Ran
-from kernelyard.sandbox.session import Session
+from kernelyard.sandbox.session import Session, WentOn
 from kernelyard.sandbox.wire import Manner
 
 # Who counts calls joins its streams as long as answers are only checked, and later lets calls run beside each other. So
@@ -67,7 +66,7 @@ def time_rounds(
         exam.one_loop.only_short_unless_needed()
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
     on_phase("the judge's own clock")
-    ratio, noise, confirmed = clock.ratio(), noise_floor(clock.control()), confirms(clock.gain())
+    ratio, noise, confirmed = clock.ratio(), clock.noise(), confirms(clock.gain())
     cold = clock.baseline(), clock.solution()
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found, cold=cold, noise=noise)
     measured = Measurement(
@@ -110,7 +109,8 @@ def _rounds(
     # Made before the first: a worker would notice a pause for them.
     again = stressed_again(exam, candidate, plan, found, question_bytes, 2 * calls)
     large = question_bytes > plan.round_bytes
-    looks: dict[int, Callable[[Kept, list[Any]], bool]] = {}
+    looks: dict[int, Callable[[Kept, list[Any]], Rest | None]] = {}
+    rests: list[Rest] = []
 
     def arguments_at(place: int, instead: dict[int, Again]) -> list[Any]:
         if place not in instead:
@@ -119,17 +119,19 @@ def _rounds(
         looks[id(arguments)] = instead[place].look
         return arguments
 
-    def look(kept: Kept, arguments: list[Any]) -> None:
+    def look_at(kept: Kept, arguments: list[Any]) -> None:
         under_stress = looks.get(id(arguments))
-        if under_stress is None:
-            _look(exam, candidate, found, kept, arguments)
-        elif not under_stress(kept, arguments):
+        if under_stress is None and large:
+            look(exam, candidate, found, kept, arguments)  # gigabytes, of which one lives at a time
+        elif under_stress is None:
+            rests.append(partial(judge, exam, found, take(exam, candidate, kept, arguments)))
+        elif rest := under_stress(kept, arguments):
+            rests.append(rest)
+        else:
             again.clear()  # its rows need each other after all, or its sizes change: calls are looked at as usual
 
-    # A look disturbs the request that follows, so both sides are looked at alike: on a CPU the next call, a softmax on
-    # two cores by 0.12 to 1.4 ms, on a GPU the request without flushes. With the solution alone looked at, those of its
-    # 1.19 ms were 0.01 ms a call longer on an H200 than the same code's on the other side. What follows that request
-    # is timed by the device. Of what exceeds a round's room a look is up to a second.
+    # Of what exceeds a round's room a look is up to a second, and what follows a request without flushes on a GPU is
+    # timed by the device.
     look_alike = unseen if large else partial(_look_alike, exam, baseline)
     on_device = candidate.device.type != "cpu"
     look_alike_at_bare = unseen if on_device else look_alike
@@ -140,7 +142,7 @@ def _rounds(
     needed = plan.rounds - 1
     tries = max(needed, LEAST_DOUBTED) * plan.patience
 
-    def one_round(instead: dict[int, Again]) -> Round:
+    def turns_of(instead: dict[int, Again]) -> Round:
         sides: dict[str, Side] = {}
         if on_device:
             _begin_on_one_core(candidate, baseline)
@@ -154,10 +156,14 @@ def _rounds(
             looks.clear()  # whose lists are gone, and their addresses others'
             sets = [arguments_at(place, instead) for place in places]
             for name in random.sample(pair, 2):
-                chosen = range if tried == whole or instead else some_of
+                chosen = (
+                    range
+                    if tried == whole
+                    else partial(_some_and, [at - places.start for at in instead if at in places])
+                )
                 if name in ("solution", "again"):
                     with baseline.still(Status.INFRA_ERROR):
-                        sides[name] = take_turn(candidate, sets, exam, chosen, look, look, bare_calls=bare_calls)
+                        sides[name] = take_turn(candidate, sets, exam, chosen, look_at, look_at, bare_calls=bare_calls)
                         late = small and (tried == whole or not secrets.randbelow(LATE_IN))
                         if late and name == "again":
                             call_late(exam, candidate, calls)
@@ -168,6 +174,16 @@ def _rounds(
                         )
             del sets
         return Round(**sides)
+
+    def one_round(instead: dict[int, Again]) -> Round:
+        rests.clear()
+        try:
+            done = turns_of(instead)
+        except WentOn:
+            _hear_out(rests)  # what was timed is left out, not what was answered
+            raise
+        _hear_out(rests)
+        return done
 
     begin = time.monotonic()
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
@@ -180,9 +196,11 @@ def _rounds(
         done = found.undisturbed(partial(one_round, dict(zip(places, stressed, strict=True))))
         if not tried:
             most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
+            calls = plan.calls_if_short(question_bytes, done.baseline.event) if on_device else calls
         elif large or not stressed:
             clock.add(done)
-        bare_calls = most_bare_calls if claimed([one.ratio for one in clock.rounds or [done]]) else 0
+        usual = [one.ratio for one in clock.rounds or [done]]
+        bare_calls = most_bare_calls if claimed(usual, done.honest.event) else 0
         tried += 1
         counted = len(clock.counted())
         with_warm_up = 1 + len(clock.rounds)
@@ -200,6 +218,17 @@ def _rounds(
             return clock
 
 
+def _some_and(certain: list[int], count: int) -> list[int]:
+    """Places to look at: these, and others drawn in secret."""
+    return [*{*certain, *some_of(count)}]
+
+
+def _hear_out(rests: list[Rest]) -> None:
+    """All that is left of these looks, of which nothing is kept. Raises End."""
+    while rests:
+        rests.pop()()
+
+
 def _begin_on_one_core(candidate: Session, baseline: Session) -> None:
     """Have both sides launch from one core of the host's, drawn anew each round.
 
@@ -213,28 +242,15 @@ def _begin_on_one_core(candidate: Session, baseline: Session) -> None:
         baseline.move_to(core)
 
 
-def _look(exam: Exam, session: Session, found: Findings, kept: Kept, arguments: list[Any]) -> None:
-    """Check one answer of the last request, and that call's inputs. Raises End."""
-    honest = exam.honest(arguments)
-    answer = handed_over(session, kept, honest.answers)
-    # Float64 has nothing to say of what is the honest answer itself. What is small is looked at alike for both sides.
-    small = sum(tensor.nbytes for tensor in (*tensors_of(arguments), *honest.answers)) <= PART_BYTES
-    if small or not exam.is_honest(honest, answer):
-        in_spots = None if small else spot_mark(exam, arguments, honest, answer)
-        accept(in_spots or exam.mark(exam.question(arguments, honest), answer), found)
-    untouched(exam, session, kept.index, arguments)
-    found.timed_outputs_checked += 1
-
-
 def _look_alike(exam: Exam, baseline: Session, kept: Kept, arguments: list[Any]) -> None:
-    """The same look at the baseline's, which is not on trial: what is wrong with it is not the solution's fault."""
+    """What is taken of the solution's, which is not on trial here."""
     with suppress(End):
-        _look(exam, baseline, Findings(), kept, arguments)
+        take(exam, baseline, kept, arguments)
 
 
 def _settled(clock: Clock, plan: Plan) -> bool:
     """Whether more rounds would tell no more; they might where the judge's own clock has yet to confirm a gain."""
-    ratio, noise, gain = clock.ratio(), noise_floor(clock.control()), clock.gain()
+    ratio, noise, gain = clock.ratio(), clock.noise(), clock.gain()
     known = settled(ratio, noise, len(clock.counted()) / plan.most_rounds)
     if decide(ratio, noise, confirmed=True) is not Decision.FASTER or confirms(gain):
         return known
@@ -279,7 +295,7 @@ def _outside(
             least[0].add(ran_by_baseline)
             if least[1].add(ran):
                 for kept in ran.kept:
-                    _look(exam, candidate, found, kept, sets[kept.index])
+                    look(exam, candidate, found, kept, sets[kept.index])
             del sets, ran
         honest, own = least[0].outside(), least[1].outside()
         host = honest.timing(), own.timing()

@@ -84,7 +84,8 @@ def lay_anew(session: Session, exam: Exam, count: int) -> None:
     """
     session.scatter()
     sets = [exam.arguments() for _ in range(count)]
-    run_sets(session, sets, exam.answer, (), manner=Manner.STREAMED)
+    make_room(session.device, roomy=session.lender.roomy)
+    session.run(sets, manner=Manner.STREAMED, keep=())  # nobody wants the answers, so no memory is lent for them
 
 
 def run_sets(

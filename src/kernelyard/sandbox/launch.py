@@ -168,9 +168,7 @@ class SandboxedProcess:
 
     def wait(self, timeout: float | None = None) -> int | None:
         """`returncode` once the command has ended and its tree is gone; None if `timeout` seconds were not enough."""
-        try:
-            self._keeper.wait(timeout)
-        except subprocess.TimeoutExpired:
+        if not processes.ends(self._keeper, timeout):
             return None
         self._finish()
         return self.returncode
