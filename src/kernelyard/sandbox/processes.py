@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
-import subprocess
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -103,28 +101,6 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def ends(process: subprocess.Popen[bytes], seconds: float | None) -> bool:
-    """Wait for a child; whether it ended within so many seconds.
-
-    Not `Popen.wait` with a timeout, which looks every 50 ms: two workers end in a verdict.
-    """
-    if seconds is not None and process.poll() is None:
-        with contextlib.suppress(OSError, AttributeError):  # a kernel before Linux 5.3, another system
-            end = os.pidfd_open(process.pid)
-            try:
-                waiting = select.poll()
-                waiting.register(end, select.POLLIN)
-                # Another thread may be about to collect it.
-                seconds = 0.1 if waiting.poll(1e3 * seconds) else 0.0
-            finally:
-                os.close(end)
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
 
 
 def keep_to(cores: Collection[int], pids: Iterable[int]) -> None:
