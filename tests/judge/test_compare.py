@@ -155,6 +155,68 @@ def test_a_non_finite_reference_is_met_exactly_or_not_at_all() -> None:
     assert not compare("y", other, reference, honest, TOLERANCE, allow_nonfinite=True).passed
 
 
+HALF = 2.0**-11  # half an ulp of one in fp16
+
+
+@pytest.mark.parametrize("lost", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize(
+    ("answer", "passed"),
+    [(10.765625, True), (10.7578125, True), (10.80, True), (10.81, False), (0.0, False), (float("inf"), False)],
+)
+def test_where_the_honest_answer_is_no_number_float64s_is_and_rounding_is_the_ruler(
+    answer: float, passed: bool, lost: float
+) -> None:
+    """A loss whose sums overflow in fp16 and that does not: eight half ulps of 10.76 are 0.042."""
+    reference = torch.tensor(10.7635434, dtype=torch.float64)
+    honest, got = torch.tensor(lost).half(), torch.tensor(answer).half()
+    known = Yardstick.of(honest, reference)
+    for allow_nonfinite in (True, False):
+        held = compare("loss", got, reference, honest, TOLERANCE, known, allow_nonfinite=allow_nonfinite)
+        assert held.passed == passed == passes(got, reference, honest, TOLERANCE, known)
+    assert held.figures is not None and (held.figures.mismatched, held.figures.elements) == (int(not passed), 1)
+    if passed:
+        assert held.figures.max_abs == pytest.approx(abs(got.double() - reference).item())
+        assert 0 < held.figures.over_honest <= TOLERANCE.multiple
+    assert not compare("loss", honest, reference, honest, TOLERANCE, allow_nonfinite=True).passed
+
+
+def _one_lost(size: float) -> tuple[Tensor, Tensor]:
+    """63 ones, at one of which the honest answer is off by an ulp, and an element of `size`, where it is infinite."""
+    reference = torch.ones(8, 8, dtype=torch.float64)
+    reference[2, 5] = size
+    honest = reference.half()
+    honest[7, 7] += 2 * HALF
+    honest[2, 5] = float("inf")
+    return reference, honest
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 26])
+@pytest.mark.parametrize("size", [60_001.0, 1.0, 1e-4, 3e-7, 0.0, 65_510.0])
+def test_a_lost_element_is_held_by_rounding_and_loosens_no_other(
+    size: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    reference, honest = _one_lost(size)
+    known = Yardstick.of(honest, reference)
+
+    def told(places: tuple[int, int] | slice, by: float) -> str:
+        got = reference.half()
+        got[places] += by
+        held = compare("y", got, reference, honest, TOLERANCE, known)
+        assert held.passed == passes(got, reference, honest, TOLERANCE, known)
+        return held.report
+
+    assert not told((2, 5), 0.0), "correctly rounded"
+    # Of one, eight ulps are allowed; to all, by the mean of squares, eight halves: 40 of 64 may be off by 10, not 12.
+    assert not told((0, 0), 16 * HALF) and "at (0, 0)" in told((0, 0), 18 * HALF)
+    assert not told(slice(3, 8), 10 * HALF) and "40 of 64 elements differ" in told(slice(3, 8), 12 * HALF)
+    if size == 1.0:
+        assert not told((2, 5), 16 * HALF) and "at (2, 5)" in told((2, 5), 18 * HALF), "no farther than another"
+    wrong = max(0.01 * size, 0.1)
+    assert "at (2, 5)" in told((2, 5), wrong) and "at (2, 5)" in told((2, 5), -wrong)
+    assert "at (2, 5)" in told((2, 5), float("inf")) and "at (2, 5)" in told((2, 5), float("nan"))
+
+
 def test_an_empty_output_passes() -> None:
     empty = torch.empty(0, 5)
     assert compare("y", empty, empty.double(), empty, TOLERANCE).passed

@@ -69,6 +69,9 @@ class Yardstick:
     bitwise: bool
     """Whether these are the errors of the honest answer itself, all of them numbers: then they are those of any answer
     that has its bits."""
+    lost: "tuple[Tensor, Yardstick] | None" = None
+    """Where the honest answer is no number and the dtype has one for float64's, and the yardstick there, for which that
+    number stands in: rounding, beside the honest errors elsewhere. None where there is no such element."""
 
     @classmethod
     def of(cls, honest: Tensor, reference: Tensor, ruler: Tensor | None = None, rounding: float = 0.0) -> "Yardstick":
@@ -86,7 +89,12 @@ class Yardstick:
             expected.add(*_size(numbers))
             theirs.add(*errors)
             whole &= all_are
-        return cls(expected, theirs, typical, half_ulp, whole and ruler is None)
+        made = cls(expected, theirs, typical, half_ulp, whole and ruler is None)
+        lost = None if whole else _lost(answer, exact, honest.dtype)
+        if lost is None:
+            return made
+        filled = torch.where(lost, exact.to(honest.dtype).double(), answer.to(exact.device))
+        return replace(made, lost=(lost.view(reference.shape), cls.of(honest, reference, filled, rounding)))
 
     @property
     def unit(self) -> float:
@@ -137,7 +145,8 @@ def compare(
     Where the answers are integers or truth values, so is the reference (int64), and the unequal are counted.
 
     `yardstick`: what those two say, where that is known, or what another ruler does. A non-finite element of the
-    reference fails unless `allow_nonfinite`; then it has to be met exactly.
+    reference fails unless `allow_nonfinite`; then it has to be met exactly. Where the reference is a number, only a
+    number is right, whatever the honest answer is: half precision overflows on the way to numbers that it holds.
     """
     if got.shape != honest.shape:
         line = f"{name}: shape {tuple(got.shape)}, expected {tuple(honest.shape)}"
@@ -149,6 +158,14 @@ def compare(
     yardstick = yardstick or Yardstick.of(honest, reference)
     if not honest.dtype.is_floating_point:
         return _compare_discrete(name, got, reference, honest, tolerance, yardstick.theirs)
+    if yardstick.lost:
+        # Either part by its own yardstick, as if all else were zero and met; the worse is told.
+        lost, rounded = yardstick.lost
+        held = []
+        for met, ruler in ((lost, replace(yardstick, lost=None)), (~lost, rounded)):
+            part, exact = (one.masked_fill(met.to(one.device), 0) for one in (got, reference))
+            held.append(compare(name, part, exact, honest, tolerance, ruler, allow_nonfinite=allow_nonfinite))
+        return max(held, key=lambda one: (not one.passed, one.figures.over_honest if one.figures else 0.0))
     expected, theirs, typical, half_ulp = yardstick.expected, yardstick.theirs, yardstick.typical, yardstick.half_ulp
     flat = [tensor.detach().reshape(-1) for tensor in (got, reference)]
     count = flat[0].numel()
@@ -173,20 +190,10 @@ def compare(
     if not mismatched and ours.rms(count) > allowed_rms:
         # No element is outside by itself, all of them together are: name those that push the mean up.
         mismatched, shown, worst = _mismatches(flat, got.shape, replace(bounds, absolute=allowed_rms))
-    figures = ErrorFigures(
-        output=name,
-        max_abs=float("nan") if bad_kind else ours.max_abs,
-        honest_max_abs=theirs.max_abs,
-        rms=float("nan") if bad_kind else ours.rms(count),
-        honest_rms=theirs.rms(count),
-        max_rel=float("nan") if bad_kind else ours.max_rel,
-        honest_max_rel=theirs.max_rel,
-        over_honest=float("nan") if bad_kind else max(_over(ours.max_abs, unit_abs), _over(ours.rms(count), unit_rms)),
-        allowed=tolerance.multiple,
-        mismatched=mismatched,
-        elements=count,
-    )
-    return _told(figures, shown, worst)
+    over = math.nan if bad_kind else max(_over(ours.max_abs, unit_abs), _over(ours.rms(count), unit_rms))
+    if bad_kind:
+        ours = _Gathered(math.nan, math.nan, math.nan)
+    return _told(name, ours, theirs, over, tolerance.multiple, count, (mismatched, shown, worst))
 
 
 def _compare_discrete(
@@ -206,7 +213,14 @@ def _compare_discrete(
     if ours.unequal > tolerance.multiple * theirs.unequal:
         allowed = 0.0
     within = ours.max_abs <= allowed
-    mismatched, shown, worst = (0, "", 0.0) if within else _mismatches(flat, got.shape, _Steps(allowed))
+    off = (0, "", 0.0) if within else _mismatches(flat, got.shape, _Steps(allowed))
+    return _told(name, ours, theirs, _over(ours.unequal, theirs.unequal), tolerance.multiple, count, off)
+
+
+def _told(
+    name: str, ours: _Gathered, theirs: _Gathered, over: float, allowed: float, count: int, off: tuple[int, str, float]
+) -> Comparison:
+    mismatched, shown, worst = off
     figures = ErrorFigures(
         output=name,
         max_abs=ours.max_abs,
@@ -215,19 +229,14 @@ def _compare_discrete(
         honest_rms=theirs.rms(count),
         max_rel=ours.max_rel,
         honest_max_rel=theirs.max_rel,
-        over_honest=_over(ours.unequal, theirs.unequal),
-        allowed=tolerance.multiple,
+        over_honest=over,
+        allowed=allowed,
         mismatched=mismatched,
         elements=count,
     )
-    return _told(figures, shown, worst)
-
-
-def _told(figures: ErrorFigures, shown: str, worst: float) -> Comparison:
-    if not figures.mismatched:
+    if not mismatched:
         return Comparison(Status.PASSED, "", figures=figures)
-    share = f"{figures.mismatched} of {figures.elements} elements differ"
-    line = f"{figures.output}: {share} ({100 * figures.mismatched / figures.elements:.3g} %), worst by {worst:.4g}"
+    line = f"{name}: {mismatched} of {count} elements differ ({100 * mismatched / count:.3g} %), worst by {worst:.4g}"
     return Comparison(Status.INCORRECT_VALUE, line, f"{line}\n{shown}", figures)
 
 
@@ -235,7 +244,7 @@ def passes(got: Tensor, reference: Tensor, honest: Tensor, tolerance: Tolerance,
     """Whether `compare` passes it. What is far off is so in its first elements already."""
     if got.shape != honest.shape or got.dtype != honest.dtype:
         return False
-    if not honest.dtype.is_floating_point:
+    if not honest.dtype.is_floating_point or yardstick.lost:
         return compare("", got, reference, honest, tolerance, yardstick).passed
     first = [tensor.detach().reshape(-1)[:CHUNK] for tensor in (got, reference)]
     errors, bad_kind = _errors(first, yardstick.typical, allow_nonfinite=False)
@@ -288,6 +297,12 @@ def _of_numbers(answer: Tensor, reference: Tensor, typical: float) -> tuple[list
         return figures, reference, True
     keep = torch.isfinite(reference) & torch.isfinite(answer)
     return _figures(answer[keep], reference[keep], typical), reference[keep], False
+
+
+def _lost(answer: Tensor, exact: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """Where `answer` is no number and `dtype` has one for float64's; None where that is nowhere."""
+    places = torch.cat([torch.isfinite(r.to(dtype)) & ~torch.isfinite(a) for _, a, r in _pieces(answer, exact)])
+    return places if places.any() else None
 
 
 def _pieces(*flat: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
