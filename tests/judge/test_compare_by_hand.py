@@ -47,6 +47,12 @@ def test_how_far_is_told_by_the_mean_of_squares_too() -> None:
     assert figures is not None and figures.over_honest == pytest.approx(3.0 / (12 / 4) ** 0.5)
 
 
+def test_an_answer_whose_square_float64_does_not_hold_is_only_wrong() -> None:
+    exact = torch.ones(1, dtype=torch.float64)
+    held = compare("y", 1e200 * exact, exact, exact, TOLERANCE)
+    assert not held.passed and held.figures is not None and held.figures.max_abs == 1e200
+
+
 @pytest.mark.parametrize(("ulps", "passed"), [(4, True), (5, False)])
 def test_a_lucky_honest_answer_is_taken_for_half_an_ulp_of_the_largest(ulps: int, passed: bool) -> None:
     """Eight of these are four of one's next number."""

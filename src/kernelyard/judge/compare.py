@@ -51,7 +51,7 @@ class _Gathered:
     def add(self, max_abs: float, norm: float, max_rel: float = 0.0) -> None:
         self.max_abs = max(self.max_abs, max_abs)
         self.max_rel = max(self.max_rel, max_rel)
-        self.squares += norm**2
+        self.squares += norm * norm  # of 1e200 an infinity, where norm**2 raises OverflowError
 
     def rms(self, count: int) -> float:
         return (self.squares / max(count, 1)) ** 0.5
