@@ -136,6 +136,8 @@ _ONCE: Cases = (
     ((4, 200), {"masked": True, "label_smoothing": 0.1}),
     ((8, 300), {"scale": 8, "shift": 1000, "label_smoothing": 0.1, "z_loss": 1e-4}),
     ((3, 50), {"scale": 1e30}),
+    # Each row's log-probabilities add up to more than float16 holds, and so do both rows.
+    ((2, 9001), {"dtype": "float16", "label_smoothing": 0.1}),
     ((3000, 3), {"ignored": 0.1}),
 )
 # Powers of two and their neighbours stand at the ends of every launch setting's range.

@@ -28,14 +28,18 @@ def cross_entropy(
 ) -> torch.Tensor:
     """Loss of `input` (..., C) at the class indices `target` (...), in input's dtype; any floating dtype and device.
 
-    An ignored row of minus infinity has torch's gradient without a z-loss: NaN.
+    Label smoothing in float16 goes through float32: torch (2.11, 2.13) adds up a row's log-probabilities, then the
+    rows, and rounds either sum to the logits' dtype. One row of 9000 classes, or 20 of 1000, is beyond 65504, and the
+    loss of 10 infinite. An ignored row of minus infinity has torch's gradient without a z-loss: NaN.
     """
     logits, classes = input.reshape(-1, input.shape[-1]), target.reshape(-1).long()
+    # The square of a half type's logarithm is infinite from 256 on.
+    wide = z_loss != 0 or (label_smoothing != 0 and input.dtype is torch.float16)
+    if wide and input.dtype is not torch.float64:
+        logits = logits.float()
     if z_loss:
-        # The square of a half type's logarithm is infinite from 256 on.
         counts = classes != ignore_index
-        wide = logits if logits.dtype is torch.float64 else logits.float()
-        logits = torch.where(counts.unsqueeze(1), wide, 0.0)
+        logits = torch.where(counts.unsqueeze(1), logits, 0.0)
     loss = F.cross_entropy(
         logits, classes, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )
@@ -43,5 +47,7 @@ def cross_entropy(
         squares = z_loss * torch.where(counts, logits.logsumexp(1).square(), 0.0)
         if reduction != "none":
             squares = squares.sum() / (counts.sum() if reduction == "mean" else 1)
-        loss = (loss + squares).to(input.dtype)
+        loss = loss + squares
+    if wide:
+        loss = loss.to(input.dtype)
     return loss.reshape(target.shape) if reduction == "none" else loss
