@@ -19,6 +19,7 @@ from kernelyard.core.verdict import Decision, Phase, Status, StressRecord
 from kernelyard.judge import looks as looks_module
 from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge import turns
+from kernelyard.judge.again import in_turn
 from kernelyard.judge.clock import Clock
 from kernelyard.judge.decision import confirms
 from kernelyard.judge.exam import Exam
@@ -85,22 +86,54 @@ def test_a_stress_that_was_passed_is_asked_again_among_timed_calls(many: int) ->
     assert raised.value.status is Status.INCORRECT_VALUE
 
 
-def stressed_calls(side: Here) -> int:
-    """Of one whose inputs are 1 at most."""
-    return sum(bool(arguments[0].abs().max() > 64) for sets in side.asked for arguments in sets)
+def is_stressed(arguments: list[Any]) -> bool:
+    """Of a problem whose inputs are 10 at most."""
+    return bool(arguments[0].abs().max() > 64)
 
 
-def test_both_sides_have_the_stressed_calls_in_rounds_that_do_not_count() -> None:
-    candidate, baseline, found = of_stresses(CASES["softmax"][0], ["scaled_up", "shifted", "integers"])
-    rounds = stressed_calls(candidate)
-    assert 1 <= rounds == stressed_calls(baseline)
-    assert [record.outcome for record in found.stresses] == ["passed"] * 3
-    assert found.measured is not None and found.measured.rounds >= PLAN.rounds - 1
+class Uneven(Here):
+    """A call takes 1 ms, and under a stress 9."""
+
+    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+        kept = super().run(sets, **asked).kept
+        taken = [9.0 if is_stressed(arguments) else 1.0 for arguments in sets]
+        return Ran(tuple((one, one) for one in taken), sum(taken) / 1e3, kept)
 
 
-def test_more_rounds_than_one_are_under_stress_as_a_rule() -> None:
-    """Who counts calls is careless in later rounds alone. That none of a hundred has two is no accident."""
-    assert any(stressed_calls(of_stresses(CASES["softmax"][0], ["scaled_up"])[0]) > 1 for _ in range(100))
+@pytest.mark.parametrize("device", ["cpu", "xpu"])
+def test_in_every_turn_of_either_side_one_more_call_is_under_stress_and_its_time_does_not_count(device: str) -> None:
+    found = Findings()
+    found.stresses.append(StressRecord(name="scaled_up", outcome="passed"))
+    candidate, baseline = Uneven(CASES["softmax"][0]), Uneven(CASES["softmax"][0])
+    candidate.device = baseline.device = torch.device(device)
+    clock, _ = rounds_of(candidate, baseline, found=found)
+    for side in (candidate, baseline):
+        assert sum(is_stressed(arguments) for sets in side.asked for arguments in sets) == 2 * (1 + len(clock.rounds))
+    measured = found.measured
+    assert measured is not None and measured.decision is Decision.TIE
+    assert {*measured.time.samples_ms, *measured.baseline.samples_ms} == {1.0}
+    assert all(len(one.baseline.events) == PLAN.calls_in_turn(1) for one in clock.rounds)
+
+
+def test_each_stress_has_its_turn_before_one_comes_again() -> None:
+    again: Any = ["scaled_up", "shifted", "integers"]
+    asked = [next(turn) for turn in [in_turn(again)] for _ in range(30)]
+    assert all(sorted(asked[i : i + 3]) == sorted(again) for i in range(0, 30, 3))
+    assert len({tuple(asked[i : i + 3]) for i in range(0, 30, 3)}) > 1, "in the same order each time"
+    assert next(in_turn([]), None) is None
+
+
+@pytest.mark.parametrize("many", range(5))
+def test_who_is_careful_for_the_first_fifteen_calls_is_found_among_the_later(many: int) -> None:
+    calls = 0
+
+    def careless(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return x.softmax(-1) if calls <= 15 else x.exp() / x.exp().sum(-1, keepdim=True)
+
+    with pytest.raises(End, match="under the stress 'scaled_up'"):
+        of_stresses(careless, ["scaled_up"])
 
 
 def test_a_large_problem_whose_rows_need_each_other_has_no_stressed_calls_among_the_timed() -> None:
@@ -157,13 +190,22 @@ def test_on_an_accelerator_a_turn_is_a_request_with_flushes_and_a_longer_one_wit
     assert session.asked[1][0][0].tolist() != sets[0][0].tolist()
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_before_a_request_without_flushes_both_sides_are_looked_at(
-    monkeypatch: pytest.MonkeyPatch, large: bool
+@pytest.mark.parametrize(
+    ("device", "large", "claims", "alike"),
+    [
+        ("xpu", False, True, True),
+        ("xpu", True, True, False),
+        ("xpu", False, False, False),
+        ("cpu", False, False, True),
+        ("cpu", True, False, False),
+    ],
+)
+def test_where_a_look_disturbs_the_next_request_both_sides_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, device: str, large: bool, claims: bool, alike: bool
 ) -> None:
-    """On an accelerator; the solution after it, too. In calls of gigabytes the solution alone is."""
+    """On a CPU, and before a request without flushes; the solution after it, too. Of gigabytes it alone is."""
     candidate, baseline = Here(CASES["softmax"][0]), Here(CASES["softmax"][0])
-    candidate.device = baseline.device = torch.device("xpu")
+    candidate.device = baseline.device = torch.device(device)
     looks: Counter[tuple[Any, Manner]] = Counter()
     taken = timing_rounds.take
 
@@ -171,15 +213,22 @@ def test_before_a_request_without_flushes_both_sides_are_looked_at(
         looks[side, side.manners[-1]] += 1
         return taken(exam, side, kept, arguments)
 
+    def after_the_first(phase: str) -> None:
+        if phase.startswith("timing round 2"):  # before which nothing is known of a gain
+            looks.clear()
+
     monkeypatch.setattr(timing_rounds, "take", take)
     monkeypatch.setattr(looks_module, "take", take)
-    monkeypatch.setattr(timing_rounds, "claimed", lambda *_: True)
+    monkeypatch.setattr(timing_rounds, "claimed", lambda *_: claims)
+    monkeypatch.setattr(timing_rounds, "_outside", lambda *_, **__: (None, None))
     plan = Plan(rounds=8, most_rounds=8, calls=4, round_bytes=1 if large else 256 << 20)
-    rounds_of(candidate, baseline, plan)
-    assert candidate.scattered == baseline.scattered and (candidate.scattered >= plan.rounds) is not large
-    before = looks[candidate, Manner.COLD]
-    assert before and looks[baseline, Manner.COLD] == (0 if large else before)
-    assert looks[candidate, Manner.STREAMED] and not looks[baseline, Manner.STREAMED]
+    rounds_of(candidate, baseline, plan, on_phase=after_the_first)
+    if device != "cpu":
+        assert candidate.scattered == baseline.scattered and (candidate.scattered >= plan.rounds) is not large
+    cold = Manner.BARE if device == "cpu" else Manner.COLD
+    before = looks[candidate, cold]
+    assert before and looks[baseline, cold] == (before if alike else 0)
+    assert bool(looks[candidate, Manner.STREAMED]) is claims and not looks[baseline, Manner.STREAMED]
 
 
 @pytest.mark.parametrize("device", ["cpu", "xpu"])
@@ -333,15 +382,6 @@ def test_a_request_without_flushes_is_as_long_as_the_judges_clock_needs_and_no_l
     assert plan.calls_bare(32 << 20, 0.01) == 8, "256 MB"
     assert plan.calls_bare(8 << 20, 100.0) == plan.calls_in_turn(8 << 20) == 4
     assert plan.calls_bare(12 << 30, 4.0) == 1
-
-
-def test_calls_of_microseconds_are_more_in_a_turn() -> None:
-    plan = Plan()
-    assert plan.calls_if_short(256 << 10, 0.003) == plan.most_calls
-    assert plan.calls_if_short(256 << 10, 0.005) == 10, "0.05 ms"
-    assert plan.calls_if_short(16 << 20, 0.003) == 8, "256 MB, in two turns"
-    assert plan.calls_if_short(256 << 10, 1.0) == plan.calls_in_turn(256 << 10) == 4
-    assert plan.calls_if_short(12 << 30, 4.0) == 1
 
 
 def test_a_large_answer_that_is_the_honest_one_needs_no_float64(monkeypatch: pytest.MonkeyPatch) -> None:

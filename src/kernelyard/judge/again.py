@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,9 +30,13 @@ class Again:
     """At the answer, which was kept, to these arguments; None where it could not be looked at so. Raises End."""
 
 
-def stressed_again(
-    exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int, most: int
-) -> list[Again]:
+def in_turn(again: list[Again]) -> Iterator[Again]:
+    """Each of them once, in an order drawn in secret, and then each again, without end."""
+    while again:
+        yield from random.sample(again, len(again))
+
+
+def stressed_again(exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int) -> list[Again]:
     """Under stresses that were passed, in random order, for calls that look like timed ones.
 
     Who counts calls answers the first fifteen with care, and later leaves out what the problem's own inputs never need:
@@ -49,7 +53,7 @@ def stressed_again(
         return made
     begin = time.monotonic()
     for stress in passed:
-        if len(made) == most or (made and time.monotonic() - begin > plan.again_seconds):
+        if made and time.monotonic() - begin > plan.again_seconds:
             break
         with suppress(Unfair):
             made.append(_whole(exam, candidate, stress.name, within_memory(partial(stressed, exam, stress)), found))

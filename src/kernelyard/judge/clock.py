@@ -14,7 +14,7 @@ What is hidden in the noise of all this is still no gain: a solution counts as f
 took less time than the baseline's in the same rounds, by the judge's clock alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,9 +58,11 @@ class Side:
     """All that requests take in which there is nothing but calls; None where none was asked for."""
 
     @classmethod
-    def of(cls, requests: Sequence[Ran], bare: Ran | None = None) -> "Side":
-        """`bare`: a request without a flush, where `requests` have one."""
-        samples = [sample for ran in requests for sample in ran.samples]
+    def of(cls, requests: Sequence[Ran], bare: Ran | None = None, *, without: Container[int] = ()) -> "Side":
+        """`bare`: a request without a flush, where `requests` have one. `without`: places among all calls of
+        `requests` whose own times do not count."""
+        calls = [sample for ran in requests for sample in ran.samples]
+        samples = [sample for place, sample in enumerate(calls) if place not in without]
         events = tuple(event for event, _ in samples)
         host = median([host for _, host in samples])
         outside = median([ran.milliseconds for ran in requests])

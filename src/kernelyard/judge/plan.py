@@ -31,11 +31,6 @@ class Plan:
     solution."""
     calls: int = 8
     """Calls a round of either side, each on inputs of its own, as far as `round_bytes` reaches."""
-    turn_ms: float = 0.05
-    """Of a turn on a device: shorter calls are more, up to `most_calls`. The median of 4 calls of 3 us is off by 3 % on
-    an H100."""
-    most_calls: int = 16
-    """In a turn."""
     bare_calls: int = 32
     """Calls at most of a device's request without flushes, by which the judge's own clock confirms a gain. One of 32
     calls of 1.2 ms differs from the next by 0.6 ms on an H100 (one standard deviation), where 3 % are 1.1."""
@@ -62,11 +57,6 @@ class Plan:
     def calls_in_turn(self, question_bytes: int) -> int:
         """Of them, in each of a side's two turns."""
         return -(-self.calls_of(question_bytes) // 2)
-
-    def calls_if_short(self, question_bytes: int, milliseconds: float) -> int:
-        """The same on a device, when it is known that a call takes the baseline so many milliseconds."""
-        room = self.round_bytes // (2 * max(question_bytes, 1))
-        return max(self.calls_in_turn(question_bytes), int(min(self.most_calls, room, self.turn_ms / milliseconds)))
 
     def calls_bare(self, question_bytes: int, milliseconds: float) -> int:
         """Of a request without flushes: `milliseconds` is what a call takes the baseline."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelyard.core.cores import any_core
 from kernelyard.core.verdict import Decision, Flag, Status, Timing
-from kernelyard.judge.again import Again, stressed_again
+from kernelyard.judge.again import in_turn, stressed_again
 from kernelyard.judge.checking import call_late
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import claimed, confirmable, confirms, decide, settled
@@ -35,11 +35,6 @@ LATE_IN = 2
 # were, and until then as large a share has to count: by two, an honest softmax was refused in 7 of 200 verdicts on two
 # loaded cores, where it loses one round in three; and two of 24 tell nothing of who hides work in all of them.
 LEAST_DOUBTED = 8
-# Who counts calls is careless in later rounds alone: with one round under stress, drawn among nine, a softmax passed on
-# an H100 that leaves out its maximum from the sixteenth call on (KernelBench's 1/23). So one round more in so many is,
-# and of sixty, where noise is to be brought down, fewer of the later ones: who is careless in the later half of all is
-# found in 77 to 88 verdicts of a hundred (simulated, of 12 to 69 rounds).
-STRESSED_IN, STRESSED_LATE_IN = 4, 16
 
 
 def time_rounds(
@@ -100,24 +95,32 @@ def _rounds(
     """Two turns of either side in random order, some calls each on fresh inputs; an answer of each request is checked.
 
     Of one round all are: who leaves one call in eight out of every round would else be found in two of three runs.
-    One more round, drawn in secret, has stressed questions among its calls, all of them looked at, and so have some of
-    the others (`STRESSED_IN`); such a round does not count. Of a large problem a call of every round has rows under
-    stress, which are too few to tell in its time.
+    In every turn stands one more call, at a place drawn in secret, that is under a stress; its time does not count.
+    Each stress that was passed has its turn before one comes again: who counts calls is careless in later rounds alone,
+    and with one round of nine under stress a softmax passed on an H100 that leaves out its maximum from the sixteenth
+    call on (KernelBench's 1/23). Of a large problem a call of every round has rows under stress, which are too few to
+    tell in its time.
     Requests without flushes are asked for while a gain is claimed that the judge's own clock has to confirm.
     """
     calls = plan.calls_in_turn(question_bytes)
-    # Made before the first: a worker would notice a pause for them.
-    again = stressed_again(exam, candidate, plan, found, question_bytes, 2 * calls)
     large = question_bytes > plan.round_bytes
+    # Made before the first: a worker would notice a pause for them.
+    again = stressed_again(exam, candidate, plan, found, question_bytes)
+    next_again = in_turn(again)
     looks: dict[int, Callable[[Kept, list[Any]], Rest | None]] = {}
     rests: list[Rest] = []
 
-    def arguments_at(place: int, instead: dict[int, Again]) -> list[Any]:
-        if place not in instead:
-            return exam.arguments()
-        arguments = instead[place].arguments()
-        looks[id(arguments)] = instead[place].look
-        return arguments
+    def sets_of_turns(with_rows: bool) -> tuple[list[list[Any]], list[int]]:
+        """What either side is asked in a turn, and the places in it of what is under stress."""
+        looks.clear()  # whose lists are gone, and their addresses others'
+        sets = [exam.arguments() for _ in range(calls)]
+        one = next(next_again, None) if not large else again[0] if again and with_rows else None
+        if one is None:
+            return sets, []
+        place = secrets.randbelow(calls if large else calls + 1)
+        sets[place : place + large] = [one.arguments()]
+        looks[id(sets[place])] = one.look
+        return sets, [place]
 
     def look_at(kept: Kept, arguments: list[Any]) -> None:
         under_stress = looks.get(id(arguments))
@@ -130,11 +133,7 @@ def _rounds(
         else:
             again.clear()  # its rows need each other after all, or its sizes change: calls are looked at as usual
 
-    # Of what exceeds a round's room a look is up to a second, and what follows a request without flushes on a GPU is
-    # timed by the device.
-    look_alike = unseen if large else partial(_look_alike, exam, baseline)
     on_device = candidate.device.type != "cpu"
-    look_alike_at_bare = unseen if on_device else look_alike
     # What is larger lies in as many places as there are, and to free it takes time from the calls that follow.
     small = on_device and not large
     clock = Clock(candidate.device)
@@ -142,7 +141,13 @@ def _rounds(
     needed = plan.rounds - 1
     tries = max(needed, LEAST_DOUBTED) * plan.patience
 
-    def turns_of(instead: dict[int, Again]) -> Round:
+    def look_alike(kept: Kept, arguments: list[Any]) -> None:
+        # A look disturbs a call on a CPU, and on a GPU a request without flushes, for what follows any other is timed
+        # by the device. Of what exceeds a round's room a look is up to a second.
+        if not large and (bare_calls or not on_device):
+            _look_alike(exam, baseline, kept, arguments)
+
+    def turns_of_both() -> Round:
         sides: dict[str, Side] = {}
         if on_device:
             _begin_on_one_core(candidate, baseline)
@@ -151,34 +156,30 @@ def _rounds(
                 lay_anew(baseline, exam, max(calls, bare_calls))
             with baseline.still(Status.INFRA_ERROR):
                 lay_anew(candidate, exam, max(calls, bare_calls))
+        with_rows = secrets.randbelow(2)
         for i, pair in enumerate((("baseline", "solution"), ("control", "again"))):
-            places = range(i * calls, (i + 1) * calls)
-            looks.clear()  # whose lists are gone, and their addresses others'
-            sets = [arguments_at(place, instead) for place in places]
+            sets, stressed = sets_of_turns(i == with_rows)
+            chosen = range if tried == whole else partial(_some_and, stressed)
+            asked = partial(take_turn, bare_calls=bare_calls, without=() if large else stressed)
             for name in random.sample(pair, 2):
-                chosen = (
-                    range
-                    if tried == whole
-                    else partial(_some_and, [at - places.start for at in instead if at in places])
-                )
                 if name in ("solution", "again"):
                     with baseline.still(Status.INFRA_ERROR):
-                        sides[name] = take_turn(candidate, sets, exam, chosen, look_at, look_at, bare_calls=bare_calls)
+                        sides[name] = asked(candidate, sets, exam, chosen, look_at, look_at)
                         late = small and (tried == whole or not secrets.randbelow(LATE_IN))
                         if late and name == "again":
                             call_late(exam, candidate, calls)
                 else:
                     with candidate.still(), blameless():
-                        sides[name] = take_turn(
-                            baseline, sets, exam, chosen, look_alike, look_alike_at_bare, bare_calls=bare_calls
+                        sides[name] = asked(
+                            baseline, sets, exam, chosen, look_alike, unseen if on_device else look_alike
                         )
             del sets
         return Round(**sides)
 
-    def one_round(instead: dict[int, Again]) -> Round:
+    def one_round() -> Round:
         rests.clear()
         try:
-            done = turns_of(instead)
+            done = turns_of_both()
         except WentOn:
             _hear_out(rests)  # what was timed is left out, not what was answered
             raise
@@ -187,18 +188,13 @@ def _rounds(
 
     begin = time.monotonic()
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
-    surely = secrets.randbelow(plan.rounds)
     while True:
         on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
-        one_in = STRESSED_IN if tried < 2 * plan.rounds else STRESSED_LATE_IN
-        stressed = again if large or tried == surely or not secrets.randbelow(one_in) else []
-        places = random.sample(range(2 * calls), len(stressed))
-        done = found.undisturbed(partial(one_round, dict(zip(places, stressed, strict=True))))
-        if not tried:
-            most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
-            calls = plan.calls_if_short(question_bytes, done.baseline.event) if on_device else calls
-        elif large or not stressed:
+        done = found.undisturbed(one_round)
+        if tried:
             clock.add(done)
+        else:
+            most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
         usual = [one.ratio for one in clock.rounds or [done]]
         bare_calls = most_bare_calls if claimed(usual, done.honest.event) else 0
         tried += 1
@@ -219,8 +215,9 @@ def _rounds(
 
 
 def _some_and(certain: list[int], count: int) -> list[int]:
-    """Places to look at: these, and others drawn in secret."""
-    return [*{*certain, *some_of(count)}]
+    """Places to look at: these, and some of the others."""
+    others = [place for place in range(count) if place not in certain]
+    return [*certain, *(others[i] for i in (some_of(len(others)) if others else ()))]
 
 
 def _hear_out(rests: list[Rest]) -> None:

@@ -12,7 +12,7 @@ than the calls on an H200, and with 3 % of a call it would take 1.1 ms less.
 
 import functools
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,23 +57,26 @@ def take_turn(
     look_at_bare: Look,
     *,
     bare_calls: int,
+    without: Container[int] = (),
 ) -> Side:
     """A timed call on each set; `look` at the answers of those that are `chosen`, of which no worker knows.
 
     On an accelerator, `bare_calls` more, if any, make the request without a flush; `look_at_bare` is for their answers.
+    `without`: places of sets that take another time, and do not count.
     """
     if session.device.type == "cpu":
         looked_at = chosen(len(sets))
-        return Side.of([_alone(session, one, exam, place in looked_at, look) for place, one in enumerate(sets)])
+        each = [_alone(session, one, exam, place in looked_at, look) for place, one in enumerate(sets)]
+        return Side.of([ran for place, ran in enumerate(each) if place not in without])
     cold = run_sets(session, sets, exam.answer, chosen(len(sets)))
     _look_at(cold, sets, look)
     cold = replace(cold, kept=())
     if not bare_calls:
-        return replace(Side.of([cold]), bare=None)
+        return replace(Side.of([cold], without=without), bare=None)
     others = [exam.arguments() for _ in range(bare_calls)]
     bare = run_sets(session, others, exam.answer, chosen(bare_calls), manner=Manner.STREAMED)
     _look_at(bare, others, look_at_bare)
-    return Side.of([cold], bare)
+    return Side.of([cold], bare, without=without)
 
 
 def lay_anew(session: Session, exam: Exam, count: int) -> None:
