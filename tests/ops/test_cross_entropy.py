@@ -444,3 +444,18 @@ def test_a_checkpointed_head_holds_no_gradient(device: torch.device) -> None:
         assert count == 2, "the logits and their gradient, for whoever wants to move them"
         count, again = logits_saved(module, checkpointed=True)
         assert count == 0 and all(map(torch.equal, plain, again))
+
+
+def test_eager_counts_more_rows_than_float16_does() -> None:
+    """torch's own mean over them has a gradient of zero, beside which any passes."""
+    logits = torch.randn(65_600, 3, dtype=torch.float16)
+    target = torch.randint(3, (65_600,))
+    losses = []
+    for dtype in (torch.float64, torch.float16):
+        leaf = logits.to(dtype).requires_grad_()
+        loss = ops.cross_entropy(leaf, target, backend="eager")
+        loss.backward()
+        losses.append((loss.double(), leaf.grad.double()))  # type: ignore[union-attr]
+    (right, gradient), (loss, own) = losses
+    assert abs(loss - right) < 1e-3 * right
+    assert (own - gradient).abs().max() <= 2**-25, "half of the least that float16 holds"

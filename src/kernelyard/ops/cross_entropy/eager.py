@@ -28,13 +28,15 @@ def cross_entropy(
 ) -> torch.Tensor:
     """Loss of `input` (..., C) at the class indices `target` (...), in input's dtype; any floating dtype and device.
 
-    Label smoothing in float16 goes through float32: torch (2.11, 2.13) adds up a row's log-probabilities, then the
-    rows, and rounds either sum to the logits' dtype. One row of 9000 classes, or 20 of 1000, is beyond 65504, and the
-    loss of 10 infinite. An ignored row of minus infinity has torch's gradient without a z-loss: NaN.
+    Two things go through float32 in float16, where torch (2.11, 2.13) rounds to the logits' dtype what is beyond its
+    65504. With label smoothing a row's log-probabilities are added up, then the rows: of one row of 9000 classes, or 20
+    of 1000, the loss of 10 is infinite. Of a mean over more rows than that their number is, and the gradient zero.
+    An ignored row of minus infinity has torch's gradient without a z-loss: NaN.
     """
     logits, classes = input.reshape(-1, input.shape[-1]), target.reshape(-1).long()
+    many = reduction == "mean" and len(classes) > torch.finfo(torch.float16).max
     # The square of a half type's logarithm is infinite from 256 on.
-    wide = z_loss != 0 or (label_smoothing != 0 and input.dtype is torch.float16)
+    wide = z_loss != 0 or (input.dtype is torch.float16 and (label_smoothing != 0 or many))
     if wide and input.dtype is not torch.float64:
         logits = logits.float()
     if z_loss:
