@@ -26,18 +26,19 @@ from kernelyard.suites.kernelbench import load_problem
 WARM_SECONDS = 60.0
 
 
-def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float]]:
-    """The verdict on a problem's reference, and seconds by phase in the order in which they began."""
+def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float], int]:
+    """The verdict on a problem's reference, seconds by phase in the order in which they began, and rounds tried."""
     problem = load_problem(path)
     solution = Source(path, as_solution(problem.source))
     spent: dict[str, float] = {}
-    now, begun = "the first question", time.monotonic()
+    now, begun, tried = "the first question", time.monotonic(), 0
 
     def on_phase(phase: str) -> None:
-        nonlocal now, begun
+        nonlocal now, begun, tried
         end = time.monotonic()
         spent[now] = spent.get(now, 0.0) + end - begun
-        now, begun = "timing rounds" if phase.startswith("timing round") else phase, end
+        tried += (is_round := phase.startswith("timing round"))
+        now, begun = "timing rounds" if is_round else phase, end
 
     post = pool.post
     verdict = evaluate(
@@ -45,14 +46,16 @@ def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[
         on_phase=on_phase,
     )  # fmt: skip
     on_phase("the end")
-    return verdict, spent
+    return verdict, spent, tried
 
 
-def shown(path: Path, verdict: Verdict, spent: dict[str, float]) -> str:
+def shown(path: Path, verdict: Verdict, spent: dict[str, float], tried: int) -> str:
     ending = f"{verdict.status.value}, {verdict.decision.value}" if verdict.decision else verdict.status.value
     if verdict.speedup is not None and verdict.noise is not None:
         interval = f"{verdict.speedup_low:.4g}-{verdict.speedup_high:.4g}"
-        ending += f", {verdict.speedup:.4g}x ({interval}) in {verdict.rounds} rounds, noise {100 * verdict.noise:.2g} %"
+        each = 1e3 * spent["timing rounds"] / tried
+        ending += f", {verdict.speedup:.4g}x ({interval}) in {verdict.rounds} rounds of {tried}, {each:.3g} ms each"
+        ending += f", noise {100 * verdict.noise:.2g} %"
     phases = "  ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items() if seconds >= 0.005)
     return f"{path.stem}: {sum(spent.values()):.2f} s, {ending}\n  {phases}"
 
