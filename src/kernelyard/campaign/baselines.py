@@ -5,7 +5,6 @@ ledger, a line a problem with every sample; KernelBench's files beside it are vi
 problem's text, the dtype, the mode and the device, so a stale one is never found.
 """
 
-import fcntl
 import json
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -14,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from kernelyard.campaign.kernelbench_files import statistics
 from kernelyard.core.environment import Environment
 from kernelyard.core.errors import UsageError
+from kernelyard.core.record_file import append_record, read_records
 from kernelyard.core.verdict import Record, Timing
 from kernelyard.core.whole_file import write_whole
 from kernelyard.judge.statistics import Ratio, median, paired_ratio
@@ -113,13 +113,6 @@ def _blocks(timing: Timing, count: int) -> list[float]:
     return [median(part.tolist()) for part in np.array_split(timing.samples_ms, count)]
 
 
-def _why(error: ValidationError) -> str:
-    """The first fault, and the field of ours that it is in: other names are the file's, and may be anything."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = "".join(f"{name}: " for name in first["loc"][:1] if name in Baseline.model_fields)
-    return field + first["msg"].removeprefix("Value error, ")
-
-
 def _said(dtype: str, device_name: str, train_mode: bool) -> str:
     return f"{dtype} on {device_name} in {'training' if train_mode else 'eval'} mode"
 
@@ -134,16 +127,7 @@ class BaselineFolder:
     def read(cls, folder: Path) -> "BaselineFolder":
         """What a folder holds; nothing where there is none. A last line that a kill cut short is left out."""
         path = folder / LEDGER
-        whole = path.read_bytes().rpartition(b"\n")[0] if path.is_file() else b""
-        entries = []
-        for number, line in enumerate(whole.splitlines(), 1):
-            try:
-                entries.append(Baseline.model_validate_json(line))
-            except ValidationError as error:
-                raise UsageError(
-                    f"{path}:{number}: no baseline ({_why(error)}); expected what `kernelyard baseline` writes"
-                ) from None
-        return cls(folder, entries)
+        return cls(folder, read_records(path, Baseline, "kernelyard baseline")[0] if path.is_file() else ())
 
     @cached_property
     def _found(self) -> dict[Holds, Baseline]:
@@ -173,14 +157,7 @@ class BaselineFolder:
     def add(self, baseline: Baseline) -> None:
         """Keep one more measurement, on disk at once."""
         self.begin()
-        line = baseline.model_dump_json().encode() + b"\n"
-        with (self.folder / LEDGER).open("a+b") as file:
-            # Another process may add to it at the same time: what it is writing is no line that a kill cut short.
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            # Behind the last whole line is what a kill did cut short.
-            file.truncate(file.read().rfind(b"\n") + 1)
-            file.write(line)
+        append_record(self.folder / LEDGER, baseline)
         self.entries.append(baseline)
         self.__dict__.pop("_found", None)
 
