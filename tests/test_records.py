@@ -7,6 +7,7 @@ from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.verdict import Decision, ErrorFigures, Flag, Floor, Phase, SandboxRecord, Status, Timing, Verdict
 from kernelyard.core.workload import Workload
+from kernelyard.judge.admission import Admission, MutantRecord
 from kernelyard.ladder.record import LadderRow
 from kernelyard.report.verdict import verdict_lines
 
@@ -116,6 +117,39 @@ def test_a_timeout_names_its_phase() -> None:
     with pytest.raises(ValidationError, match="names its phase"):
         Verdict(**bare)  # type: ignore[arg-type]
     assert Verdict(**bare, phase=Phase.CHECK).time is None  # type: ignore[arg-type]
+
+
+KILLED, SURVIVED = (MutantRecord(name=outcome, outcome=outcome) for outcome in ("killed", "survived"))  # type: ignore[arg-type]
+ADMITTED = {
+    "problem": "p.py",
+    "problem_sha256": "0",
+    "dtype": "float32",
+    "environment": describe(resolve_device("cpu")),
+    "status": "valid",
+    "mutants": (KILLED,),
+    "seconds": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"reason": "too large"}, "that is not valid has a reason"),
+        ({"status": "skipped"}, "that is not valid has a reason"),
+        ({"mutants": (KILLED, SURVIVED)}, "by wrong answers that fail"),
+        ({"mutants": ()}, "by wrong answers that fail"),
+        ({"problem_sha256": ""}, "has a hash"),
+        ({"problem_sha256": "", "status": "invalid_problem", "reason": "cannot tell"}, "has a hash"),
+        ({"seconds": float("nan")}, "finite"),
+        ({"seconds": -1.0}, "greater than or equal"),
+        ({"device": "cpu"}, "Extra inputs"),
+    ],
+)
+def test_an_admission_that_claims_too_much_is_refused(change: dict[str, object], complaint: str) -> None:
+    admission = Admission(**ADMITTED)  # type: ignore[arg-type]
+    assert Admission.model_validate_json(admission.model_dump_json()) == admission
+    with pytest.raises(ValidationError, match=complaint):
+        Admission(**(ADMITTED | change))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("samples", [(), (0.0,), (-1.0,), (float("nan"),), (float("inf"),)])

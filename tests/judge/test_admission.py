@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from torch import Tensor, nn
 from kernelyard.cli import problem as cli
 from kernelyard.core.environment import describe
 from kernelyard.core.problem import Problem
-from kernelyard.judge.admission import Admission, admit
+from kernelyard.judge.admission import Admission, MutantRecord, admit
+from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.question import Question
+from kernelyard.judge.size import too_large
 from kernelyard.report.admission import admission_table
 from kernelyard.suites import degenerate
 from kernelyard.suites.admission import admit_all, problem_files
@@ -25,12 +29,12 @@ from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
 sys.path.insert(0, str(Path(__file__).parent))
 from honest import CASES, problem, rows
 
-CPU = torch.device("cpu")
+HERE = describe(torch.device("cpu"))
 ROOT = Path(__file__).parents[2]
 
 
 def admitted(made: Problem, dtype: torch.dtype = torch.float32, seconds: float = 60.0) -> Admission:
-    return admit(made, device=CPU, dtype=dtype, memory_bytes=1 << 30, seconds=seconds)
+    return admit(made, environment=HERE, dtype=dtype, memory_bytes=1 << 30, seconds=seconds)
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "matmul", "gelu", "relu", "conv", "cosine", "loss"])
@@ -118,6 +122,74 @@ def test_bounds_of_time_and_memory() -> None:
     huge = problem(torch.relu, lambda: [torch.rand(1 << 20, 1 << 20)])
     record = admitted(huge)
     assert record.status == "skipped" and record.reason.startswith("too large for this machine: about")
+    # As many inputs as answers: those of two questions, and float64's answer with inputs and answer of half the rows.
+    small, device = problem(torch.relu, rows(8, 64)), torch.device("cuda")
+    assert too_large(small, torch.float32, device, 16 * 1024) == ""
+    assert too_large(small, torch.float32, device, 16 * 1024 - 1).startswith("too large for this machine: about")
+
+
+@pytest.mark.parametrize("steps", [(2.0,), (2.0**-40, 2.0)], ids=["changed once", "changed again"])
+def test_of_the_first_question_only_what_is_still_asked_for_stays(
+    steps: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its float64 answer lay beside every later question, and each question beside the next: 104 GiB of 6 GiB."""
+    tensors: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+    ask = Exam.question
+
+    def question(exam: Exam, arguments: list[Any] | None = None) -> Question:
+        alive.append(sum(tensor() is not None for tensor in tensors))
+        made = ask(exam, arguments)
+        tensors.extend(map(weakref.ref, (*made.arguments, *made.reference, *made.honest)))
+        return made
+
+    monkeypatch.setattr(Exam, "question", question)
+    monkeypatch.setattr("kernelyard.judge.stress.STEPS", steps)
+    record = admitted(problem(torch.relu, rows(8, 64)))
+    assert record.status == "valid" and "one_element" in record.questions
+    before = 1 + len(steps)  # its input and its answer, for the second question and for each change of one element
+    assert alive == [0, *[2] * before, *[0] * (len(alive) - 1 - before)] and len(alive) > 8
+
+
+PARAGRAPH = (
+    "CUDA out of memory. Tried to allocate 6.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which 11.32 GiB is"
+    " free. Process 3148 has 1.15 GiB memory in use. If reserved but unallocated memory is large try setting another"
+)
+
+
+def full(monkeypatch: pytest.MonkeyPatch, name: str, asked: int, error: Exception) -> None:
+    """From the call of that number on, this method of an exam has no memory."""
+    method, calls = getattr(Exam, name), iter(range(1, 1000))
+
+    def counted(*given: Any) -> Any:
+        if next(calls) >= asked:
+            raise error
+        return method(*given)
+
+    monkeypatch.setattr(Exam, name, counted)
+
+
+def test_no_room_is_one_short_clause(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (torch.OutOfMemoryError(PARAGRAPH), InvalidProblem(f"the reference fails: {PARAGRAPH}")):
+        with monkeypatch.context() as patched:
+            full(patched, "question", 2, error)
+            record = admitted(problem(torch.relu, rows(8, 64)))
+        assert record.status == "skipped" and record.questions == ("first",)
+        assert record.reason == "too large for this machine: over 1 GB to check it"
+    for error in (torch.OutOfMemoryError(PARAGRAPH), InvalidProblem(f"the reference fails: {PARAGRAPH}")):
+        with monkeypatch.context() as patched:
+            full(patched, "question", 3, error)
+            record = admitted(problem(*CASES["softmax"][:2]))
+        assert record.status == "valid", record.reason
+        assert len(record.skipped) == 9 and set(record.skipped.values()) == {"the device's memory does not hold it"}
+
+
+def test_what_no_question_with_room_killed_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stress might have told it from the reference."""
+    full(monkeypatch, "question", 3, torch.OutOfMemoryError(PARAGRAPH))
+    record = admitted(problem(lambda x: torch.ones_like(x).cumsum(-1), rows(8, 64)))
+    assert record.status == "skipped"
+    assert record.reason == "too large for this machine: over 1 GB to check it; undecided: first_answer"
 
 
 def test_a_model_that_knows_its_batch_is_not_asked_by_halves() -> None:
@@ -137,10 +209,10 @@ def test_folders_are_read_in_order_and_judged_in_processes(tmp_path: Path) -> No
         (tmp_path / f"{name}.py").write_text(body)
     files = problem_files([tmp_path])
     assert [path.stem for path in files] == ["2_dies", "3_bad", "10_softmax"]
-    found = dict(admit_all(files, devices=[CPU, CPU], dtype="float32", seconds=60, jobs=1))
+    found = dict(admit_all(files, environments=[HERE, HERE], dtype="float32", seconds=60, jobs=1))
     assert [found[path].status for path in files] == ["skipped", "not_loaded", "valid"]
     assert "exit code 7" in found[files[0]].reason
-    table = admission_table({"made up": [found[path] for path in files]}, describe(CPU))
+    table = admission_table({"made up": [found[path] for path in files]})
     assert "| made up | 2 | 1 | 0 | 1 | 8 of 8, 100.0 % |" in table
     assert "| 3_bad | not_loaded | - | " in table
     assert "| 10_softmax | valid | 8 of 8 |  |" in table
@@ -152,16 +224,17 @@ def test_what_may_lack_room_is_tried_beside_ever_fewer(monkeypatch: pytest.Monke
     reasons = {"rounds_otherwise": "the honest answer by halves fails", "degenerate": "cannot tell from the reference"}
     asked: list[tuple[int, list[str]]] = []
 
-    def pooled(paths: Sequence[Path], _devices: object, dtype: str, _seconds: float, jobs: int) -> Iterator[Any]:
+    def pooled(paths: Sequence[Path], _environments: object, dtype: str, _seconds: float, jobs: int) -> Iterator[Any]:
         asked.append((jobs, [path.name for path in paths]))
         for path in paths:
             status = "valid" if jobs <= enough[path.name] else "invalid_problem" if path.name in reasons else "skipped"
             reason = "" if status == "valid" else reasons.get(path.name, "too large for this machine: 1 GB")
-            made = {"problem": path.name, "problem_sha256": "", "dtype": dtype, "device": "cpu"}
+            made = {"problem": path.name, "problem_sha256": "0", "dtype": dtype, "environment": HERE}
+            made["mutants"] = (MutantRecord(name="zeros", outcome="killed"),)
             yield path, Admission(**made, status=status, reason=reason)
 
     monkeypatch.setattr("kernelyard.suites.admission._pooled", pooled)
-    told = admit_all([Path(name) for name in enough], devices=[CPU], dtype="float32", seconds=60, jobs=10)
+    told = admit_all([Path(name) for name in enough], environments=[HERE], dtype="float32", seconds=60, jobs=10)
     assert {path.name: record.status for path, record in told} == {
         "small": "valid", "large": "valid", "rounds_otherwise": "valid", "huge": "skipped",
         "degenerate": "invalid_problem",
@@ -178,10 +251,11 @@ def test_a_file_that_cannot_be_read_is_one_record_and_no_hang(tmp_path: Path) ->
     large.write_text("#" * (MAX_SOURCE_BYTES + 1))
     code = (
         "import torch; from pathlib import Path; from kernelyard.suites.admission import admit_all;"
+        "from kernelyard.core.environment import describe;"
         f"paths = [Path(name) for name in {[str(binary), str(absent), str(large)]!r}];"
-        "cpu = torch.device('cpu');"
+        "here = describe(torch.device('cpu'));"
         "[print(path.stem, record.status, record.reason) for path, record in"
-        " admit_all(paths, devices=[cpu], dtype='float32', seconds=60, jobs=1)]"
+        " admit_all(paths, environments=[here], dtype='float32', seconds=60, jobs=1)]"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stderr == "", done.stderr
@@ -197,7 +271,7 @@ def test_a_failure_of_ours_ends_the_whole_and_is_said(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("kernelyard.suites.admission._Helper.admit", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
-        list(admit_all([Path("a.py")], devices=[CPU], dtype="float32", seconds=60, jobs=1))
+        list(admit_all([Path("a.py")], environments=[HERE], dtype="float32", seconds=60, jobs=1))
 
 
 def test_what_is_no_problem_is_said_and_not_marked(

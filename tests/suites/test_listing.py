@@ -16,9 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
 from kernelyard.cli.problems import problems
+from kernelyard.core.environment import describe
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Source
-from kernelyard.judge.admission import Admission
+from kernelyard.judge.admission import Admission, MutantRecord
 from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.floor import datasheet_ceilings
 from kernelyard.report.listing import listing_head, listing_table
@@ -182,9 +183,14 @@ def test_admission_marks_what_cannot_tell_and_unmarks_what_can(tmp_path: Path, m
     (entry,) = Selection(suite=str(folder)).load("float32", "cpu").entries
 
     def found(status: Any, dtype: str) -> Admission:
-        sha256 = entry.source.sha256
         return Admission(
-            problem=entry.name, problem_sha256=sha256, dtype=dtype, device="cpu", status=status, reason="zeros pass"
+            problem=entry.name,
+            problem_sha256=entry.source.sha256,
+            dtype=dtype,
+            environment=describe(torch.device("cpu")),
+            status=status,
+            reason="" if status == "valid" else "zeros pass",
+            mutants=(MutantRecord(name="constant", outcome="killed"),),
         )
 
     assert marks.degenerate(entry) is None

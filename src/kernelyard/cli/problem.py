@@ -51,7 +51,8 @@ def check(
     that was named not be loaded. Ctrl-C ends it with what was found so far.
     """
     devices, name = resolve_devices(device, gpus), parse_dtype(dtype)
-    where = devices[0]
+    where, here = devices[0], describe(devices[0])
+    places = [here, *(describe(each).model_copy(update={"date": here.date}) for each in devices[1:])]
     files = problem_files(file or ())
     operators = [each for wanted in op or () for each in (ops.operator_names() if wanted == "all" else [wanted])]
     if not files and not operators:
@@ -65,18 +66,18 @@ def check(
             status.update(each)
             made = operator_problem(each, name, where.type)
             groups.setdefault("library", []).append(
-                admit(made, device=where, dtype=DTYPES[name], memory_bytes=free_memory(where), seconds=seconds)
+                admit(made, environment=here, dtype=DTYPES[name], memory_bytes=free_memory(where), seconds=seconds)
             )
         make_room(where)  # the files are for other processes
         if len(files) == 1:
             status.update(files[0].name)
             made = load_problem(files[0])
-            record = admit(made, device=where, dtype=DTYPES[name], memory_bytes=free_memory(where), seconds=seconds)
+            record = admit(made, environment=here, dtype=DTYPES[name], memory_bytes=free_memory(where), seconds=seconds)
             groups.setdefault(files[0].parent.name, []).append(record)
         elif files:
             found = dict[Path, Admission]()
             try:
-                for path, record in admit_all(files, devices=devices, dtype=name, seconds=seconds, jobs=jobs):
+                for path, record in admit_all(files, environments=places, dtype=name, seconds=seconds, jobs=jobs):
                     found[path] = record
                     status.update(f"{len(found)} of {len(files)}, last {path.name}")
             except KeyboardInterrupt:
@@ -89,7 +90,7 @@ def check(
     for record in records:
         print("\n".join(admission_lines(record)))
     if table is not None and not left_out:
-        markers.replace(table, f"admission:{where.type}", admission_table(groups, describe(where)))
+        markers.replace(table, f"admission:{where.type}", admission_table(groups))
     if mark and not left_out:
         enter(records)
     if json:

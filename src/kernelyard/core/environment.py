@@ -40,6 +40,11 @@ class Environment(BaseModel):
     """UTC, ISO 8601, to the second."""
 
     @property
+    def device_type(self) -> str:
+        """torch's name of the kind of device: cpu, cuda, xpu."""
+        return self.device.partition(":")[0]
+
+    @property
     def line(self) -> str:
         parts = [
             self.device_name,

@@ -8,23 +8,25 @@ the stressed ones included. One that passes all of them is a hole that a solutio
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from kernelyard.core.environment import Environment
 from kernelyard.core.errors import first_line
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, each_tensor
 from kernelyard.core.verdict import Record, Status
 from kernelyard.core.workload import dtype_name
+from kernelyard.judge.compare import CHUNK
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.parts import close, largest, part, rows_of
 from kernelyard.judge.question import Question
-from kernelyard.judge.size import too_large
+from kernelyard.judge.size import TOO_LARGE, lacks_memory, too_large
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, Unfair, one_changed, stressed
 from kernelyard.judge.weights import fill_constants
 from kernelyard.sandbox.wire import named_leaves
@@ -40,6 +42,9 @@ HOPELESS = 0.125
 SAMPLE = 1 << 22
 HONEST_FAILS = "the honest answer"
 """How a reason begins that an honest answer gave, and no mutant."""
+NO_TIME = "no time left"
+NO_ROOM = "the device's memory does not hold it"
+"""Why a stress was not asked: what survives all others is undecided then."""
 
 
 class MutantRecord(Record):
@@ -58,7 +63,8 @@ class Admission(Record):
     problem_sha256: str
     """Empty where there is no problem to hash: its process ended, or its file is none."""
     dtype: str
-    device: str
+    environment: Environment
+    """Where and when; of many problems in one run, when that began."""
     status: Literal["valid", "invalid_problem", "skipped", "not_loaded"]
     """`not_loaded`: the file cannot be read, is not in the format or fails to load; it says nothing of a problem."""
     reason: str = ""
@@ -67,7 +73,23 @@ class Admission(Record):
     """Those that were asked."""
     skipped: dict[str, str] = Field(default_factory=dict)
     """Stresses that were not fair, with the reason."""
-    seconds: float = 0.0
+    seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Wall time; None where nobody took it."""
+
+    @model_validator(mode="after")
+    def _honest(self) -> "Admission":
+        if (self.status == "valid") == bool(self.reason):
+            raise ValueError("a problem that is not valid has a reason, and no other has")
+        if self.status == "valid" and (self.named("survived") or not self.named("killed")):
+            raise ValueError("no problem is valid but by wrong answers that fail, all that apply")
+        if self.is_decided and not self.problem_sha256:
+            raise ValueError("what was decided is of a text, and that has a hash")
+        return self
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether another look would say the same."""
+        return self.status in ("valid", "invalid_problem")
 
     def named(self, outcome: str) -> tuple[str, ...]:
         """The mutants of that outcome."""
@@ -87,12 +109,32 @@ class _NotApplicable(Exception):
 @dataclass
 class _Mutant:
     name: str
-    answer: Answer
+    answer: Answer | None
+    """None once its fate is known: what it answers with may be as large as an answer."""
     may_be_equal: bool = True
     """Equal to the reference on every question, it is no mutant: the reference is the identity, or has no rounding."""
     killed_by: str = ""
     why_not: str = ""
     equal: bool = True
+
+    def ask(self, exam: Exam, name: str, question: Question) -> None:
+        """One more question, if it is still alive."""
+        if self.answer is None:
+            return
+        try:
+            tensors = self.answer(question)
+        except _NotApplicable as reason:
+            self.why_not = str(reason)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self.why_not = f"cannot be computed: {first_line(error)}"
+        else:
+            if exam.mark_values(question, tensors).status is not Status.PASSED:
+                self.killed_by = name
+            self.equal &= all(torch.equal(own, h) for own, h in zip(tensors, question.honest, strict=True))
+        if self.killed_by or self.why_not:
+            self.answer = None
 
     def record(self) -> MutantRecord:
         if self.killed_by:
@@ -112,23 +154,35 @@ class _Course:
     asked: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
-    def questions(self) -> Iterator[tuple[str, Question]]:
-        """The problem's own twice, then every stress that is fair; one is alive at a time, beside the first."""
+    def take(self) -> None:
+        """The problem's own questions, then every stress that is fair. Raises InvalidProblem where an honest one fails.
+
+        One is alive at a time: of 6 GB of inputs and as much of answers it takes 26 GB, and 39 with its ruler. Of the
+        first what is still asked for stays beside it: the inputs until one element of them is changed, and the answer
+        until it has failed as one to other inputs.
+        """
         first = self.exam.first_question()
         self.mutants = list(_mutants(self.exam, first))
-        yield "first", first
-        yield "second", self.exam.question()
-        makers = {stress.name: partial(stressed, self.exam, stress) for stress in STRESSES}
-        for name, make in {ONE_ELEMENT: partial(one_changed, self.exam, first), **makers}.items():
-            if time.monotonic() > self.deadline:
-                self.skipped[name] = "no time left"
-                continue
-            try:
-                yield name, make()
-            except Unfair as reason:
-                self.skipped[name] = str(reason)
-            except torch.OutOfMemoryError:
-                self.skipped[name] = "the device's memory does not hold it"
+        self.ask("first", first)
+        unchanged = [replace(first, reference=())]
+        del first
+        self.ask("second", self.exam.question())
+        self._ask_if_fair(ONE_ELEMENT, lambda: one_changed(self.exam, unchanged.pop()))
+        for stress in STRESSES:
+            self._ask_if_fair(stress.name, partial(stressed, self.exam, stress))
+
+    def _ask_if_fair(self, name: str, make: Callable[[], Question]) -> None:
+        if time.monotonic() > self.deadline:
+            self.skipped[name] = NO_TIME
+            return
+        try:
+            question = make()
+        except Unfair as reason:
+            self.skipped[name] = NO_ROOM if lacks_memory(reason) else str(reason)
+        except torch.OutOfMemoryError:
+            self.skipped[name] = NO_ROOM
+        else:
+            self.ask(name, question)
 
     def ask(self, name: str, question: Question) -> None:
         """Every mutant that is still alive. Raises InvalidProblem where an honest answer fails."""
@@ -136,31 +190,17 @@ class _Course:
         error = max(map(_relative_error, question.honest, question.reference))
         if error > HOPELESS:
             raise InvalidProblem(f"{HONEST_FAILS} is itself off by {100 * error:.0f} %: nothing can be told by it")
-        for kind, tensors in _honest(self.exam, question):
-            if (mark := self.exam.mark_values(question, tensors)).status is not Status.PASSED:
+        for kind, answered in _honest(self.exam, question):
+            if (mark := self.exam.mark_values(question, answered())).status is not Status.PASSED:
                 raise InvalidProblem(f"{HONEST_FAILS} {kind} fails the question {name!r}: {mark.message}")
         for mutant in self.mutants:
-            if mutant.killed_by or mutant.why_not:
-                continue
-            try:
-                tensors = mutant.answer(question)
-            except _NotApplicable as reason:
-                mutant.why_not = str(reason)
-                continue
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:
-                mutant.why_not = f"cannot be computed: {first_line(error)}"
-                continue
-            if self.exam.mark_values(question, tensors).status is not Status.PASSED:
-                mutant.killed_by = name
-            mutant.equal &= all(torch.equal(own, h) for own, h in zip(tensors, question.honest, strict=True))
+            mutant.ask(self.exam, name, question)
 
 
 def admit(
     problem: Problem,
     *,
-    device: torch.device,
+    environment: Environment,
     dtype: torch.dtype,
     memory_bytes: int,
     seconds: float = 60.0,
@@ -168,15 +208,16 @@ def admit(
     """Hold the problem's mutants and honest answers against its own questions; the problem runs right here.
 
     A problem that takes more than `memory_bytes` or `seconds` is skipped; the time is looked at between questions.
+    `environment` names the device.
     """
-    begin = time.monotonic()
+    begin, device = time.monotonic(), torch.device(environment.device)
 
     def made(status: Literal["valid", "invalid_problem", "skipped"], reason: str, course: _Course | None) -> Admission:
         return Admission(
             problem=problem.source.name,
             problem_sha256=problem.source.sha256,
             dtype=dtype_name(dtype),
-            device=str(device),
+            environment=environment,
             status=status,
             reason=reason,
             mutants=tuple(mutant.record() for mutant in course.mutants) if course else (),
@@ -187,50 +228,60 @@ def admit(
 
     if reason := too_large(problem, dtype, device, memory_bytes):
         return made("skipped", reason, None)
+    no_room = f"{TOO_LARGE}: over {memory_bytes / 1e9:.0f} GB to check it"
     course = None
     try:
         course = _Course(Exam(problem, dtype, device, Tolerance(), spill=False), begin + seconds)
         with torch.no_grad():
-            for name, question in course.questions():
-                course.ask(name, question)
+            course.take()
     except InvalidProblem as error:
-        if any(word in str(error) for word in ("out of memory", "can't allocate", "OutOfMemory")):
-            return made("skipped", f"too large for this machine: {error}", course)
+        if lacks_memory(error):
+            return made("skipped", no_room, course)
         return made("invalid_problem", str(error), course)
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        return made("skipped", f"too large for this machine: {first_line(error)}", course)
-    survived = [mutant.name for mutant in course.mutants if mutant.record().outcome == "survived"]
-    if survived and "no time left" in course.skipped.values():
-        return made("skipped", f"no time left to decide on {', '.join(survived)}", course)
+    except (torch.OutOfMemoryError, MemoryError):
+        return made("skipped", no_room, course)
+    survived = ", ".join(mutant.name for mutant in course.mutants if mutant.record().outcome == "survived")
+    if survived and NO_TIME in course.skipped.values():
+        return made("skipped", f"{NO_TIME} to decide on {survived}", course)
+    if survived and NO_ROOM in course.skipped.values():
+        return made("skipped", f"{no_room}; undecided: {survived}", course)
     if survived:
-        return made("invalid_problem", f"cannot tell from the reference: {', '.join(survived)}", course)
+        return made("invalid_problem", f"cannot tell from the reference: {survived}", course)
     return made("valid", "", course)
 
 
-def _honest(exam: Exam, question: Question) -> Iterator[tuple[str, Sequence[Tensor]]]:
+def _honest(exam: Exam, question: Question) -> Iterator[tuple[str, Callable[[], Sequence[Tensor]]]]:
     """The ways to be right: again, from float64, and by halves of the batch where rows are independent."""
-    yield "computed again", _answered(exam.model, question.arguments)
+    yield "computed again", lambda: _answered(exam.model, question.arguments)
     rounded = zip(question.reference, question.honest, strict=True)
-    yield "rounded from float64", [reference.to(h.device, h.dtype) for reference, h in rounded]
+    yield "rounded from float64", lambda: [reference.to(h.device, h.dtype) for reference, h in rounded]
     if rows := rows_of(question.arguments, question.honest):
-        halves = [part(question.arguments, rows, *span) for span in ((0, rows // 2), (rows // 2, rows))]
+        halves = ((0, rows // 2), (rows // 2, rows))
         try:
-            exact = _joined([exam.exact_answer(half) for half in halves])
-            alike = [close(got, r, largest(r)) for got, r in zip(exact, question.reference, strict=True)]
+            independent = all(_stands_alone(exam, question, rows, *half) for half in halves)
         except torch.OutOfMemoryError:
             raise
         except Exception:
             # A model that knows its batch size: of Mamba's blocks einsum says so with a ValueError.
             return
-        if all(alike):
-            yield "by halves of the batch", _joined([_answered(exam.model, half) for half in halves])
+        if independent:
+            inputs = [part(question.arguments, rows, *half) for half in halves]
+            yield "by halves of the batch", lambda: _joined([_answered(exam.model, half) for half in inputs])
+
+
+def _stands_alone(exam: Exam, question: Question, rows: int, start: int, stop: int) -> bool:
+    """Whether the float64 answer to these rows by themselves is these rows of the answer."""
+    exact = exam.exact_answer(part(question.arguments, rows, start, stop))
+    held = zip(exact, question.reference, strict=True)
+    return all(close(got, reference[start:stop], largest(reference)) for got, reference in held)
 
 
 def _mutants(exam: Exam, first: Question) -> Iterator[_Mutant]:
-    zeros = [torch.zeros_like(h) for h in first.honest]
-    yield _Mutant("zeros", lambda question: zeros, may_be_equal=False)
-    yield _Mutant("constant", partial(_constant, first.honest), may_be_equal=False)
-    yield _Mutant("first_answer", lambda question: first.honest, may_be_equal=False)
+    # What these hold on to stays alive beside every later question: not the first one, and not zeros of 6 GB.
+    answer, means = first.honest, [_mean(h) for h in first.honest]
+    yield _Mutant("zeros", lambda question: [torch.zeros_like(h) for h in question.honest], may_be_equal=False)
+    yield _Mutant("constant", partial(_constant, means), may_be_equal=False)
+    yield _Mutant("first_answer", lambda question: answer, may_be_equal=False)
     yield _Mutant("identity", _identity)
     yield _Mutant("first_row", _first_row)
     for name, half in HALVES.items():
@@ -244,13 +295,14 @@ def _mutants(exam: Exam, first: Question) -> Iterator[_Mutant]:
     yield _Mutant("default_weights", partial(_default_weights, exam))
 
 
-def _constant(first: Sequence[Tensor], question: Question) -> list[Tensor]:
+def _constant(first_means: Sequence[float], question: Question) -> list[Tensor]:
     """The mean of the answer; of the first one where the answer is one number, for its own mean is right."""
+    held = zip(question.honest, first_means, strict=True)
+    return [torch.full_like(own, _mean(own) if own.numel() > 1 else before) for own, before in held]
 
-    def mean(own: Tensor, before: Tensor) -> Tensor:
-        return torch.full_like(own, (own if own.numel() > 1 else before).double().mean().item())
 
-    return [mean(own, before) for own, before in zip(question.honest, first, strict=True)]
+def _mean(answer: Tensor) -> float:
+    return sum(piece.double().sum().item() for piece in answer.reshape(-1).split(CHUNK)) / max(answer.numel(), 1)
 
 
 def _identity(question: Question) -> list[Tensor]:

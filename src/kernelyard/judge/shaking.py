@@ -64,8 +64,9 @@ def _shaken(value: Any, dtype: torch.dtype) -> Any:
     def moved(x: Tensor) -> Tensor:
         if not x.is_floating_point():
             return x
-        noise = 2 * torch.rand(x.shape, dtype=torch.float64, device=x.device) - 1
-        return x.double() * (1 + torch.finfo(dtype).eps * noise)
+        noise = torch.rand(x.shape, dtype=torch.float64, device=x.device).mul_(2).sub_(1)
+        # In place: of 4 GB in fp32, each step would take 8 more.
+        return noise.mul_(torch.finfo(dtype).eps).add_(1).mul_(x)
 
     return each_tensor(value, moved)
 

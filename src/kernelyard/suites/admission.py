@@ -13,11 +13,13 @@ from typing import Literal
 
 import torch
 
+from kernelyard.core.environment import Environment
 from kernelyard.core.errors import UsageError
 from kernelyard.core.interrupts import deaf_children, end_with_parent
+from kernelyard.core.problem import readable
 from kernelyard.core.workload import DTYPES
 from kernelyard.judge.admission import HONEST_FAILS, Admission, admit
-from kernelyard.judge.size import free_memory
+from kernelyard.judge.size import TOO_LARGE, free_memory
 from kernelyard.suites.kernelbench import load_problem
 
 # A process starts torch and a device before its first problem; what takes longer than this beyond its time hangs.
@@ -41,15 +43,15 @@ def _by_number(path: Path) -> tuple[int, str]:
 
 
 def admit_all(
-    paths: Sequence[Path], *, devices: Sequence[torch.device], dtype: str, seconds: float, jobs: int
+    paths: Sequence[Path], *, environments: Sequence[Environment], dtype: str, seconds: float, jobs: int
 ) -> Iterator[tuple[Path, Admission]]:
-    """The admission of each file, as they end, `jobs` at a time on each device.
+    """The admission of each file, as they end, `jobs` at a time on the device of each environment.
 
     What may lack room beside so many is tried again beside a third as many, in the end by itself.
     """
     while paths:
         again: list[Path] = []
-        for path, record in _pooled(paths, devices, dtype, seconds, jobs):
+        for path, record in _pooled(paths, environments, dtype, seconds, jobs):
             if jobs > 1 and _may_lack_room(record):
                 again.append(path)
             else:
@@ -60,20 +62,20 @@ def admit_all(
 def _may_lack_room(record: Admission) -> bool:
     """Too large for its share of the memory, or refused by an honest answer: where there is no room for the workspace
     of one algorithm a convolution takes another, which rounds otherwise."""
-    return (record.status == "skipped" and "too large" in record.reason) or record.reason.startswith(HONEST_FAILS)
+    return record.reason.startswith((TOO_LARGE, HONEST_FAILS))
 
 
 def _pooled(
-    paths: Sequence[Path], devices: Sequence[torch.device], dtype: str, seconds: float, jobs: int
+    paths: Sequence[Path], environments: Sequence[Environment], dtype: str, seconds: float, jobs: int
 ) -> Iterator[tuple[Path, Admission]]:
     waiting: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[Path, Admission] | BaseException] = queue.SimpleQueue()
     share = min(jobs, len(paths))
-    seats = [device for _ in range(share) for device in devices][: len(paths)]
+    seats = [environment for _ in range(share) for environment in environments][: len(paths)]
     for path in [*paths, *[None] * len(seats)]:
         waiting.put(path)
 
-    helpers = [_Helper(device, dtype, seconds, share) for device in seats]
+    helpers = [_Helper(environment, dtype, seconds, share) for environment in seats]
 
     def keep_busy(helper: _Helper) -> None:
         try:
@@ -106,8 +108,8 @@ class _Closed(Exception):
 class _Helper:
     """A process that admits one file after another; a new one where it dies or hangs, but none after `close`."""
 
-    def __init__(self, device: torch.device, dtype: str, seconds: float, share: int) -> None:
-        self.device, self.dtype, self.seconds, self.share = device, dtype, seconds, share
+    def __init__(self, environment: Environment, dtype: str, seconds: float, share: int) -> None:
+        self.environment, self.dtype, self.seconds, self.share = environment, dtype, seconds, share
         self._running: tuple[SpawnProcess, Connection] | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -119,7 +121,7 @@ class _Helper:
             if self._running is None:
                 context = multiprocessing.get_context("spawn")
                 pipe, theirs = context.Pipe()
-                given = (theirs, str(self.device), self.dtype, self.seconds, self.share)
+                given = (theirs, self.environment, self.dtype, self.seconds, self.share)
                 process = context.Process(target=_serve, args=given, daemon=True)
                 with deaf_children():
                     process.start()
@@ -138,7 +140,7 @@ class _Helper:
             process.join(5)
             reason = f"its process ended by itself, exit code {process.exitcode}"
         self._end()
-        return _unjudged("skipped", path, self.dtype, self.device, reason)
+        return _unjudged("skipped", path, self.dtype, self.environment, reason)
 
     def close(self) -> None:
         """From any thread: else the one that waits for the process would start another while the program ends."""
@@ -155,11 +157,10 @@ class _Helper:
                 pipe.close()
 
 
-def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int) -> None:
+def _serve(pipe: Connection, environment: Environment, dtype: str, seconds: float, share: int) -> None:
     end_with_parent()
-    where = torch.device(device)
+    where = torch.device(environment.device)
     if where.type == "cuda":
-        where = torch.device("cuda", where.index or 0)
         torch.cuda.set_per_process_memory_fraction(0.9 / share, where)
     else:
         torch.set_num_threads(max(1, torch.get_num_threads() // share))
@@ -170,9 +171,10 @@ def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int
         except EOFError:
             return
         try:
-            record = admit(load_problem(path), device=where, dtype=DTYPES[dtype], memory_bytes=memory, seconds=seconds)
+            made = load_problem(path)
+            record = admit(made, environment=environment, dtype=DTYPES[dtype], memory_bytes=memory, seconds=seconds)
         except UsageError as error:
-            record = _unjudged("not_loaded", path, dtype, where, str(error))
+            record = _unjudged("not_loaded", path, dtype, environment, str(error))
         try:
             pipe.send(record.model_dump_json())
         except OSError:
@@ -183,9 +185,14 @@ def _serve(pipe: Connection, device: str, dtype: str, seconds: float, share: int
 
 
 def _unjudged(
-    status: Literal["skipped", "not_loaded"], path: Path, dtype: str, device: torch.device, reason: str
+    status: Literal["skipped", "not_loaded"], path: Path, dtype: str, environment: Environment, reason: str
 ) -> Admission:
     """Without a hash: the file may be what cannot be read."""
     return Admission(
-        problem=path.name, problem_sha256="", dtype=dtype, device=str(device), status=status, reason=reason
+        problem=readable(path.name),
+        problem_sha256="",
+        dtype=dtype,
+        environment=environment,
+        status=status,
+        reason=reason,
     )
