@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from kernelyard.cli import problem as cli
 from kernelyard.core.environment import describe
 from kernelyard.core.problem import Problem
-from kernelyard.judge.admission import Admission, MutantRecord, admit
+from kernelyard.judge.admission import NO_ROOM, Admission, MutantRecord, admit
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.question import Question
 from kernelyard.judge.size import too_large
@@ -219,8 +219,9 @@ def test_folders_are_read_in_order_and_judged_in_processes(tmp_path: Path) -> No
 
 
 def test_what_may_lack_room_is_tried_beside_ever_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten beside each other on an H100 one was refused by its own halves: its convolution lacked its workspace."""
-    enough = {"small": 10, "large": 3, "rounds_otherwise": 1, "huge": 0, "degenerate": 0}
+    """Of ten beside each other on an H100 one was refused by its own halves: its convolution lacked its workspace. And
+    of nine 35 were valid whose stresses had no room."""
+    enough = {"small": 10, "large": 3, "rounds_otherwise": 1, "huge": 0, "degenerate": 0, "half_asked": 10}
     reasons = {"rounds_otherwise": "the honest answer by halves fails", "degenerate": "cannot tell from the reference"}
     asked: list[tuple[int, list[str]]] = []
 
@@ -231,16 +232,17 @@ def test_what_may_lack_room_is_tried_beside_ever_fewer(monkeypatch: pytest.Monke
             reason = "" if status == "valid" else reasons.get(path.name, "too large for this machine: 1 GB")
             made = {"problem": path.name, "problem_sha256": "0", "dtype": dtype, "environment": HERE}
             made["mutants"] = (MutantRecord(name="zeros", outcome="killed"),)
+            made["skipped"] = {"signs": NO_ROOM} if path.name == "half_asked" and jobs > 3 else {}
             yield path, Admission(**made, status=status, reason=reason)
 
     monkeypatch.setattr("kernelyard.suites.admission._pooled", pooled)
     told = admit_all([Path(name) for name in enough], environments=[HERE], dtype="float32", seconds=60, jobs=10)
     assert {path.name: record.status for path, record in told} == {
         "small": "valid", "large": "valid", "rounds_otherwise": "valid", "huge": "skipped",
-        "degenerate": "invalid_problem",
+        "degenerate": "invalid_problem", "half_asked": "valid",
     }  # fmt: skip
     assert asked == [
-        (10, list(enough)), (3, ["large", "rounds_otherwise", "huge"]), (1, ["rounds_otherwise", "huge"])
+        (10, list(enough)), (3, ["large", "rounds_otherwise", "huge", "half_asked"]), (1, ["rounds_otherwise", "huge"])
     ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.problem import readable
 from kernelyard.core.workload import DTYPES
-from kernelyard.judge.admission import HONEST_FAILS, Admission, admit
+from kernelyard.judge.admission import HONEST_FAILS, NO_ROOM, Admission, admit
 from kernelyard.judge.size import TOO_LARGE, free_memory
 from kernelyard.suites.kernelbench import load_problem
 
@@ -60,9 +60,9 @@ def admit_all(
 
 
 def _may_lack_room(record: Admission) -> bool:
-    """Too large for its share of the memory, or refused by an honest answer: where there is no room for the workspace
-    of one algorithm a convolution takes another, which rounds otherwise."""
-    return record.reason.startswith((TOO_LARGE, HONEST_FAILS))
+    """Too large for its share of the memory, as a whole or for a stress, or refused by an honest answer: where there is
+    no room for the workspace of one algorithm a convolution takes another, which rounds otherwise."""
+    return record.reason.startswith((TOO_LARGE, HONEST_FAILS)) or NO_ROOM in record.skipped.values()
 
 
 def _pooled(
