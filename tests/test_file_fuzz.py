@@ -16,10 +16,14 @@ from kernelyard.campaign.records import Foreign, Judged, Key, Settings
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Timing
+from kernelyard.judge.admission import Admission, MutantRecord
 from kernelyard.judge.sanitizing import findings
+from kernelyard.report.admission import admission_lines, admission_table
+from kernelyard.report.untrusted import visible
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.listener import Listener
 from kernelyard.sandbox.watch import Exceeded
+from kernelyard.suites.admission_records import AdmissionRecords
 
 # Half of a surrogate pair is JSON's to write, and no reader's to store.
 TEXT = st.text(st.characters(), max_size=8)
@@ -42,6 +46,16 @@ BASELINE = json.loads(
         failures={},
         environment=describe(resolve_device("cpu")),
         seconds=1.0,
+    ).model_dump_json()
+)
+ADMISSION = json.loads(
+    Admission(
+        problem="p.py",
+        problem_sha256="0",
+        dtype="float32",
+        environment=describe(resolve_device("cpu")),
+        status="valid",
+        mutants=(MutantRecord(name="zeros", outcome="killed", detail="first"),),
     ).model_dump_json()
 )
 # A folder of its own for each example would cost more than the example.
@@ -172,6 +186,34 @@ def test_a_ledger_of_baselines_of_any_content(tmp_path: Path, content: bytes, wh
     (tmp_path / baselines.LEDGER).write_bytes(content + b"\n" * whole)
     try:
         assert all(isinstance(each, baselines.Baseline) for each in baselines.BaselineFolder.read(tmp_path).entries)
+    except UsageError as error:
+        one_line(error)
+
+
+@FEW
+@given(st.dictionaries(st.sampled_from(sorted(Admission.model_fields)), JSON, max_size=2))
+def test_an_admission_with_anything_in_its_fields(tmp_path: Path, changed: dict[str, object]) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(json.dumps(ADMISSION | changed) + "\n")
+    try:
+        AdmissionRecords.read(path)
+    except UsageError as error:
+        one_line(error)
+        return
+    record = Admission.model_validate_json(path.read_text())
+    said = "\n".join([*admission_lines(record), admission_table({"level1": [record]})])
+    assert said == visible(said, len(said))
+
+
+@FEW
+@example(DEEP, True)
+@given(CONTENT, st.booleans())
+def test_a_file_of_admissions_of_any_content(tmp_path: Path, content: bytes, whole: bool) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(content + b"\n" * whole)
+    try:
+        records = AdmissionRecords.read(path)
+        assert records.device_type is None and records.cut_short is not (whole or content[-1:] in (b"", b"\n"))
     except UsageError as error:
         one_line(error)
 

@@ -15,6 +15,8 @@ import pytest
 
 from kernelyard.core.interrupts import deaf_children
 from kernelyard.sandbox import processes
+from kernelyard.suites.admission_records import AdmissionRecords
+from kernelyard.suites.kernelbench import read_source
 
 ROOT = Path(__file__).parents[1]
 PROBLEM = str(ROOT / "examples/judge/problem.py")
@@ -154,6 +156,29 @@ def test_a_scheduler_that_ends_it_is_told_so_and_nothing_stays(
     assert error.splitlines()[-1] == "kernelyard: terminated; what was finished is kept" and "Traceback" not in error
     assert gone(begun, 5)
     assert not list(tmp_path.glob("kernelyard*"))
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (signal.SIGKILL, -signal.SIGKILL),
+        pytest.param(signal.SIGTERM, 128 + signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 128 + signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
+def test_admissions_that_had_ended_are_in_their_file(end: signal.Signals, code: int, tmp_path: Path) -> None:
+    """A run of 250 problems that was cut off at 270 s had kept none."""
+    hangs, records = tmp_path / "hangs.py", tmp_path / "records.jsonl"
+    hangs.write_text(f"import time\ntime.sleep(600)\n{Path(PROBLEM).read_text()}")
+    words = ["problem", "check", PROBLEM, str(hangs), "--records", str(records)]
+    with come_to(lambda _: records.exists() and records.stat().st_size > 0, words, tmp_path) as (process, begun):
+        process.send_signal(end)
+        process.communicate(timeout=15)
+    assert process.returncode == code
+    assert gone(begun, 10)
+    kept = AdmissionRecords.read(records)
+    assert not kept.cut_short and kept.find(read_source(Path(PROBLEM), "problem", ""), "float32") is not None
+    assert kept.find(read_source(hangs, "problem", ""), "float32") is None
 
 
 FIRST = """

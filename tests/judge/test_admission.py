@@ -342,5 +342,5 @@ def test_ctrl_c_prints_what_was_found_and_enters_nothing(
         cli.check([tmp_path], json=True, table=document, device="cpu")
     said = capsys.readouterr()
     assert json.loads(said.out.splitlines()[-1])["status"] == "valid"
-    assert said.err.endswith("interrupted: 1 of 2 files not looked at, no table written\n")
+    assert said.err.endswith("interrupted: 1 of 2 problems not looked at, no table written\n")
     assert document.read_text() == "<!-- admission:cpu:begin -->\n<!-- admission:cpu:end -->\n"
