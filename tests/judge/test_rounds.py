@@ -92,19 +92,27 @@ def is_stressed(arguments: list[Any]) -> bool:
 
 
 class Uneven(Here):
-    """A call takes 1 ms, and under a stress 9."""
+    """A call takes 1 ms, and under a stress as many as it says."""
+
+    def __init__(self, under_stress: float) -> None:
+        super().__init__(CASES["softmax"][0])
+        self.under_stress = under_stress
 
     def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
         kept = super().run(sets, **asked).kept
-        taken = [9.0 if is_stressed(arguments) else 1.0 for arguments in sets]
+        taken = [self.under_stress if is_stressed(arguments) else 1.0 for arguments in sets]
         return Ran(tuple((one, one) for one in taken), sum(taken) / 1e3, kept)
 
 
 @pytest.mark.parametrize("device", ["cpu", "xpu"])
-def test_in_every_turn_of_either_side_one_more_call_is_under_stress_and_its_time_does_not_count(device: str) -> None:
+@pytest.mark.parametrize("under_stress", [9.0, 99.0])
+def test_in_every_turn_one_more_call_is_under_stress_and_its_time_does_not_count(
+    device: str, under_stress: float
+) -> None:
+    """Who takes eleven times as long there as the baseline, by a way of his own for large numbers, says so himself."""
     found = Findings()
     found.stresses.append(StressRecord(name="scaled_up", outcome="passed"))
-    candidate, baseline = Uneven(CASES["softmax"][0]), Uneven(CASES["softmax"][0])
+    candidate, baseline = Uneven(under_stress), Uneven(9.0)
     candidate.device = baseline.device = torch.device(device)
     clock, _ = rounds_of(candidate, baseline, found=found)
     for side in (candidate, baseline):

@@ -56,6 +56,8 @@ class Side:
     """The median over the requests: one that was disturbed tells nothing of the others."""
     bare: float | None
     """All that requests take in which there is nothing but calls; None where none was asked for."""
+    apart: float = 0.0
+    """Of `outside`, what the solution says that calls took beyond `event` whose own times do not count."""
 
     @classmethod
     def of(cls, requests: Sequence[Ran], bare: Ran | None = None, *, without: Container[int] = ()) -> "Side":
@@ -63,12 +65,14 @@ class Side:
         `requests` whose own times do not count."""
         calls = [sample for ran in requests for sample in ran.samples]
         samples = [sample for place, sample in enumerate(calls) if place not in without]
+        others = [event for place, (event, _) in enumerate(calls) if place in without]
         events = tuple(event for event, _ in samples)
         host = median([host for _, host in samples])
         outside = median([ran.milliseconds for ran in requests])
         nothing_else = [bare] if bare is not None else requests
         whole = sum(ran.milliseconds for ran in nothing_else) / len(nothing_else)
-        return cls(events, median(events), host, outside, whole)
+        event = median(events)
+        return cls(events, event, host, outside, whole, sum(other - event for other in others) / len(calls))
 
     @classmethod
     def together(cls, first: "Side", second: "Side") -> "Side":
@@ -83,7 +87,13 @@ class Side:
             host=(first.host + second.host) / 2,
             outside=(first.outside + second.outside) / 2,
             bare=None if first.bare is None or second.bare is None else (first.bare + second.bare) / 2,
+            apart=(first.apart + second.apart) / 2,
         )
+
+    @property
+    def unsaid(self) -> float:
+        """What its requests took beyond its own account of them."""
+        return self.outside - self.event - self.apart
 
     @property
     def unevenness(self) -> float:
@@ -219,7 +229,7 @@ class Clock:
         return _Usual(
             event=median([side.event for side in sides]),
             unevenness=median([one.honest.unevenness for one in self.rounds]),
-            outside=upper_quartile([side.outside - side.event for side in sides]),
+            outside=upper_quartile([side.unsaid for side in sides]),
             host=upper_quartile([side.host - side.event for side in sides]),
         )
 
@@ -228,15 +238,15 @@ class Clock:
         solution = one.own
         scale = max(solution.event, usual.event)
         if self.device.type == "cpu":
-            clocks = [("clock_mismatch", solution.outside, usual.outside, NOISE_CPU_MS, NOISE_CPU_SHARE)]
+            clocks = [("clock_mismatch", solution.unsaid, usual.outside, NOISE_CPU_MS, NOISE_CPU_SHARE)]
         else:
             clocks = [
-                ("clock_mismatch", solution.outside, usual.outside, NOISE_MS, NOISE_SHARE),
-                ("unjoined_work", solution.host, usual.host, UNJOINED_MS, UNJOINED_SHARE),
+                ("clock_mismatch", solution.unsaid, usual.outside, NOISE_MS, NOISE_SHARE),
+                ("unjoined_work", solution.host - solution.event, usual.host, UNJOINED_MS, UNJOINED_SHARE),
             ]
         found = [
-            (name, passed - solution.event - cost, max(noise, share * scale, share * cost))
-            for name, passed, cost, noise, share in clocks
+            (name, unsaid - cost, max(noise, share * scale, share * cost))
+            for name, unsaid, cost, noise, share in clocks
         ]
         return [*found, *self._uneven(solution, usual)]
 

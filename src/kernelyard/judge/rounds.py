@@ -114,7 +114,7 @@ def _rounds(
         """What either side is asked in a turn, and the places in it of what is under stress."""
         looks.clear()  # whose lists are gone, and their addresses others'
         sets = [exam.arguments() for _ in range(calls)]
-        one = next(next_again, None) if not large else again[0] if again and with_rows else None
+        one = None if large and not with_rows else next(next_again, None)
         if one is None:
             return sets, []
         place = secrets.randbelow(calls if large else calls + 1)
@@ -152,10 +152,11 @@ def _rounds(
         if on_device:
             _begin_on_one_core(candidate, baseline)
         if small:
+            most = max(calls + bool(again), bare_calls)
             with candidate.still(), blameless():
-                lay_anew(baseline, exam, max(calls, bare_calls))
+                lay_anew(baseline, exam, most)
             with baseline.still(Status.INFRA_ERROR):
-                lay_anew(candidate, exam, max(calls, bare_calls))
+                lay_anew(candidate, exam, most)
         with_rows = secrets.randbelow(2)
         for i, pair in enumerate((("baseline", "solution"), ("control", "again"))):
             sets, stressed = sets_of_turns(i == with_rows)
