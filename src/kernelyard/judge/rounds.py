@@ -145,7 +145,8 @@ def _rounds(
         # A look disturbs a call on a CPU, and on a GPU a request without flushes, for what follows any other is timed
         # by the device. Of what exceeds a round's room a look is up to a second.
         if not large and (bare_calls or not on_device):
-            _look_alike(exam, baseline, kept, arguments)
+            with suppress(End):  # which is not on trial
+                take(exam, baseline, kept, arguments)
 
     def turns_of_both() -> Round:
         sides: dict[str, Side] = {}
@@ -238,12 +239,6 @@ def _begin_on_one_core(candidate: Session, baseline: Session) -> None:
     candidate.move_to(core)
     with blameless():
         baseline.move_to(core)
-
-
-def _look_alike(exam: Exam, baseline: Session, kept: Kept, arguments: list[Any]) -> None:
-    """What is taken of the solution's, which is not on trial here."""
-    with suppress(End):
-        take(exam, baseline, kept, arguments)
 
 
 def _settled(clock: Clock, plan: Plan) -> bool:

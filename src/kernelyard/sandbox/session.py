@@ -67,8 +67,7 @@ class Session:
         self._pending = worker.nonce
         self._awaited: defaultdict[Phase, float] = defaultdict(float)
         self.lender = Lender(device)
-        self._sample: DeviceBytes | None = None
-        self._mapping = ""
+        self._mapping: tuple[DeviceBytes, str] | None = None
         self._lent: Shared | None = None
         self._slot = 0
         self._close = worker.close
@@ -83,8 +82,8 @@ class Session:
         with contextlib.ExitStack() as stack:
             stack.callback(self.lender.close)
             stack.callback(self._take_back)
-            if self._sample is not None:
-                stack.callback(self._sample.close)
+            if self._mapping is not None:
+                stack.callback(self._mapping[0].close)
             self._close()
 
     def finish(self, seconds: float) -> str:
@@ -96,20 +95,25 @@ class Session:
     def begin_start(self) -> None:
         """Have the worker make its context on the device, 0.17 s on an H100, while the judge does something else."""
         if supported(self.device):
-            self._sample = DeviceBytes.create(1, self.device)
-            self._mapping = self._send("map", self._sample)
+            sample = DeviceBytes.create(1, self.device)
+            try:
+                self._mapping = sample, self._send("map", sample)
+            except BaseException:
+                sample.close()
+                raise
 
     def await_start(self, *, device_memory: bool = True) -> None:
         """Wait until the worker answers: the interpreter is up and torch imported.
 
         `device_memory`: agree with it, where both sides can, that tensors cross in memory of the device.
         """
-        if device_memory and self._sample is None:
+        if device_memory and self._mapping is None:
             self.begin_start()
         self._await(self._pending)
-        if self._sample is not None:
-            self.lender.on_device = self._await(self._mapping).written
-            self._sample.close()
+        if self._mapping is not None:
+            sample, nonce = self._mapping
+            self.lender.on_device = self._await(nonce).written
+            sample.close()
 
     def build(self, file_name: str, source: str) -> bytes:
         """Import the source and hand back what torch built meanwhile, in `tree`'s form; empty for nothing."""
