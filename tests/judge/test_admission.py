@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from kernelyard.cli import problem as cli
 from kernelyard.core.environment import describe
 from kernelyard.core.problem import Problem
-from kernelyard.judge.admission import NO_ROOM, Admission, MutantRecord, admit
+from kernelyard.judge.admission import Admission, MutantRecord, admit
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.question import Question
-from kernelyard.judge.size import too_large
+from kernelyard.judge.size import NO_ROOM, too_large
 from kernelyard.report.admission import admission_table
 from kernelyard.suites import degenerate
 from kernelyard.suites.admission import admit_all, problem_files

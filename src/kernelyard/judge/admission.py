@@ -22,11 +22,12 @@ from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, each_tensor
 from kernelyard.core.verdict import Record, Status
 from kernelyard.core.workload import dtype_name
+from kernelyard.judge.checking import within_memory
 from kernelyard.judge.compare import CHUNK
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.parts import close, largest, part, rows_of
 from kernelyard.judge.question import Question
-from kernelyard.judge.size import TOO_LARGE, lacks_memory, too_large
+from kernelyard.judge.size import NO_ROOM, TOO_LARGE, lacks_memory, too_large
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, Unfair, one_changed, stressed
 from kernelyard.judge.weights import fill_constants
 from kernelyard.sandbox.wire import named_leaves
@@ -43,8 +44,7 @@ SAMPLE = 1 << 22
 HONEST_FAILS = "the honest answer"
 """How a reason begins that an honest answer gave, and no mutant."""
 NO_TIME = "no time left"
-NO_ROOM = "the device's memory does not hold it"
-"""Why a stress was not asked: what survives all others is undecided then."""
+"""Why a stress was not asked, like `NO_ROOM`: what survives all others is undecided then."""
 
 
 class MutantRecord(Record):
@@ -176,11 +176,9 @@ class _Course:
             self.skipped[name] = NO_TIME
             return
         try:
-            question = make()
+            question = within_memory(make)
         except Unfair as reason:
             self.skipped[name] = NO_ROOM if lacks_memory(reason) else str(reason)
-        except torch.OutOfMemoryError:
-            self.skipped[name] = NO_ROOM
         else:
             self.ask(name, question)
 

@@ -20,6 +20,7 @@ from kernelyard.judge.mixed import Mixed, mixed
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import Question, tensors_of
 from kernelyard.judge.room import make_room
+from kernelyard.judge.size import NO_ROOM
 from kernelyard.judge.stress import ONE_ELEMENT, SIGNS, STRESSES, WEIGHTS, Stress, Unfair, one_changed, stressed
 from kernelyard.judge.turns import handed_over
 from kernelyard.sandbox.returned import Fetched
@@ -236,8 +237,8 @@ def unchanged(after: Fetched | None, arguments: list[Any]) -> None:
     """Raises End where an input is not what it was, and may not be."""
     if after is None:
         return
-    held = zip(after.tensors or (), tensors_of(arguments), strict=after.tensors is not None)
-    if after.tensors is None or not all(same_bits(now, before) for now, before in held):
+    pristine = tensors_of(arguments)
+    if after.tensors is None or not all(same_bits(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
         raise End(Status.INPUT_MUTATED, "an input is not what it was before the call")
 
 
@@ -258,7 +259,7 @@ def within_memory(make: Callable[[], Made]) -> Made:
     try:
         return make()
     except torch.OutOfMemoryError:
-        raise Unfair("the device's memory does not hold it") from None
+        raise Unfair(NO_ROOM) from None
 
 
 def _skipped(name: str, reason: str) -> StressRecord:

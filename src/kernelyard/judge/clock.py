@@ -152,10 +152,11 @@ class Clock:
 
     def add(self, one: Round) -> None:
         self.rounds.append(one)
+        self.__dict__.pop("_usual", None)
 
     def believed(self) -> list[Round]:
         """The rounds in which the solution accounts for the time that passed."""
-        usual = self._usual()
+        usual = self._usual
         return [one for one in self.rounds if not _beyond(self._excess(one, usual))]
 
     def counted(self) -> list[Round]:
@@ -165,7 +166,7 @@ class Clock:
         left had its calls calm or all disturbed, and the baseline's as they came: the same code on both sides was
         0.49x on two cores, the truth far outside of the interval.
         """
-        usual = self._usual()
+        usual = self._usual
         return [one for one in self.believed() if not _beyond(self._uneven(one.honest, usual))]
 
     def ratio(self) -> Ratio:
@@ -180,7 +181,7 @@ class Clock:
 
     def noise(self) -> float:
         """What it may seem to gain or lose so."""
-        return noise_floor(self.control(), self._usual().event)
+        return noise_floor(self.control(), self._usual.event)
 
     def gain(self) -> float:
         """How surely the solution's requests took less time than the baseline's, by the judge's clock alone.
@@ -211,7 +212,7 @@ class Clock:
 
     def doubt(self) -> Flag:
         """What speaks against the rounds that do not count; asked for where too few do."""
-        usual = self._usual()
+        usual = self._usual
         excesses = [excess for one in self.rounds for excess in self._excess(one, usual)]
         name, excess, allowed = max(excesses, key=lambda entry: entry[1] - entry[2])
         believed = len(self.believed())
@@ -221,8 +222,9 @@ class Clock:
         )
         return Flag(name=name, evidence=evidence)
 
+    @cached_property
     def _usual(self) -> _Usual:
-        """Once for all rounds that are asked about: it looks at each of them."""
+        """Once for all that is asked between two rounds: it looks at each of them."""
         sides = [side for one in self.rounds for side in (one.baseline, one.control)]
         if not sides:
             return _Usual(0.0, 0.0, 0.0, 0.0)

@@ -341,21 +341,22 @@ class Exam:
                 return Mark(comparison.status, comparison.message, comparison.report, tuple(errors))
         return Mark(Status.PASSED, errors=tuple(errors))
 
+    def would_pass(self, question: Question, answers: Iterable[Tensor]) -> bool:
+        """Whether these answers, one for each output, pass for those to this question."""
+        held = zip(answers, question.reference, question.honest, question.yardsticks, strict=True)
+        return all(passes(got, r, h, self.tolerance, yardstick) for got, r, h, yardstick in held)
+
     def degenerate(self, question: Question, other_answer: tuple[Tensor, ...]) -> str | None:
         """Why this problem cannot tell a right answer from a lazy one, if it cannot.
 
         `other_answer` is the honest answer to other inputs.
         """
 
-        def pass_for_it(answers: Iterable[Tensor]) -> bool:
-            held = zip(answers, question.reference, question.honest, question.yardsticks, strict=True)
-            return all(passes(got, r, h, self.tolerance, yardstick) for got, r, h, yardstick in held)
-
-        if pass_for_it(map(torch.zeros_like, question.honest)):
+        if self.would_pass(question, map(torch.zeros_like, question.honest)):
             return "an output of zeros passes"
-        if pass_for_it(map(unwritten, question.honest)):
+        if self.would_pass(question, map(unwritten, question.honest)):
             return "memory that nobody wrote to passes"
-        if pass_for_it(other_answer):
+        if self.would_pass(question, other_answer):
             return "the answer to one input passes for another"
         return None
 

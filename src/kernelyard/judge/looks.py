@@ -1,10 +1,11 @@
 """A look at an answer of a timed call, in two halves.
 
 What only the worker has is taken while it has it: the answer as it stood when the clock stopped, and what became of the
-inputs. That disturbs the request that follows, so both sides are taken from alike: on a CPU the next call, a softmax on
-two cores by 0.12 to 1.4 ms, on a GPU the request without flushes. With the solution alone looked at, those of its
-1.19 ms were 0.01 ms a call longer on an H200 than the same code's on the other side. What float64 says of the answer
-can wait until the round is over, and the baseline's need not be asked: of a round of 90 ms on an H100, 27 were looks.
+inputs. That disturbs some requests that follow, and where it does both sides are taken from alike: on a CPU the next
+call, a softmax on two cores by 0.12 to 1.4 ms, on a GPU the request without flushes. With the solution alone looked at,
+those of its 1.19 ms were 0.01 ms a call longer on an H200 than the same code's on the other side. What float64 says of
+the answer can wait until the round is over, and the baseline's need not be asked: of a round of 90 ms on an H100, 27
+were looks.
 """
 
 from collections.abc import Callable

@@ -15,6 +15,8 @@ QUESTIONS = 2
 SETS = {"cpu": 3, "cuda": 1}
 TOO_LARGE = "too large for this machine"
 """How a reason begins that says so."""
+NO_ROOM = "the device's memory does not hold it"
+"""Why a question was not asked."""
 
 
 def too_large(problem: Problem, dtype: torch.dtype, device: torch.device, memory_bytes: int) -> str:

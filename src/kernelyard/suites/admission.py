@@ -18,8 +18,8 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.problem import readable
 from kernelyard.core.workload import DTYPES
-from kernelyard.judge.admission import HONEST_FAILS, NO_ROOM, Admission, admit
-from kernelyard.judge.size import TOO_LARGE, free_memory
+from kernelyard.judge.admission import HONEST_FAILS, Admission, admit
+from kernelyard.judge.size import NO_ROOM, TOO_LARGE, free_memory
 from kernelyard.suites.kernelbench import load_problem
 
 # A process starts torch and a device before its first problem; what takes longer than this beyond its time hangs.
