@@ -2,12 +2,14 @@
 
     python benchmarks/verdict_phases.py [--device cuda] [--repeat 2] PROBLEM.py [PROBLEM.py ...]
 
-A line a verdict with its ending, and below it the seconds of each phase. The first of a process also pays for what is
-done once: the device's context, the ceilings, workers that are still importing torch. To hold two commits against each
-other, run them in turn: one machine's next minute differs by a tenth.
+A line a verdict with its ending, and below it the seconds of each phase. As in `kernelyard run`, workers are kept
+waiting, and the ceilings are measured once. The first of a process also pays for what is done once: the device's
+context, the ceilings, workers that are still importing torch. To hold two commits against each other, run them in turn:
+one machine's next minute differs by a tenth.
 """
 
 import argparse
+import functools
 import time
 from pathlib import Path
 
@@ -18,12 +20,15 @@ from kernelyard.core.environment import resolve_device
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Verdict
 from kernelyard.judge.evaluate import evaluate
+from kernelyard.judge.floor import measure_ceilings
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool, Post
 from kernelyard.suites.kernelbench import load_problem
 
 WARM_SECONDS = 60.0
+
+ceilings = functools.cache(measure_ceilings)
 
 
 def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float], int]:
@@ -43,7 +48,7 @@ def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[
     post = pool.post
     verdict = evaluate(
         problem, solution, device=device, dtype=torch.float32, sandbox=post.kind, limits=post.limits, pool=pool,
-        on_phase=on_phase,
+        ceilings=ceilings, on_phase=on_phase,
     )  # fmt: skip
     on_phase("the end")
     return verdict, spent, tried
@@ -70,7 +75,7 @@ def main() -> None:
         parser.error(f"no such file: {', '.join(missing)}")
     device = resolve_device(asked.device)
     post = Post(choose(None, str(device)), Limits(), str(device))
-    with Pool(post) as pool:
+    with Pool(post, size=post.ahead) as pool:
         pool.await_warm(WARM_SECONDS)
         for path in asked.problems:
             for _ in range(asked.repeat):

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 # Its imports and the device's start, on a loaded machine.
 _START_SECONDS = 180.0
-# A verdict takes two workers, and on an H100 as little as 2 s; a worker takes 3 s to start beside others. With two in
-# waiting, verdicts waited 0.5 to 3 s for the next. On a CPU, workers that start take time from those that are timed.
-_WAITING, _WAITING_CPU = 4, 2
 
 
 @dataclass(frozen=True)
@@ -183,8 +180,8 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
     ceilings = functools.cache(measure_ceilings)
     ward = Ward.usual()
     loaded: tuple[Source, Problem] | None = None
-    waiting = _WAITING_CPU if device.type == "cpu" else _WAITING
-    with Pool(Post(terms.sandbox, terms.limits, device_name), size=waiting) as pool:
+    post = Post(terms.sandbox, terms.limits, device_name)
+    with Pool(post, size=post.ahead) as pool:
         while True:
             try:
                 entry, solution, build = pipe.recv()
