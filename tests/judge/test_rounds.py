@@ -123,6 +123,16 @@ def test_in_every_turn_one_more_call_is_under_stress_and_its_time_does_not_count
     assert all(len(one.baseline.events) == PLAN.calls_in_turn(1) for one in clock.rounds)
 
 
+def test_a_call_under_stress_has_no_place_in_a_request_without_flushes() -> None:
+    """Which may have fewer calls than a turn: of a slow problem the verdict was lost by an IndexError wherever a gain
+    was claimed, one that was a lie included (five samples of the catalogue, on an H100)."""
+    found = Findings()
+    found.stresses.append(StressRecord(name="scaled_up", outcome="passed"))
+    plan = Plan(rounds=9, most_rounds=12, calls=4)
+    _, found = rounds_of(Taking(80.0, 80.0), Taking(100.0, 100.0), plan, found)
+    assert found.measured is not None and found.measured.decision is Decision.FASTER
+
+
 def test_each_stress_has_its_turn_before_one_comes_again() -> None:
     again: Any = ["scaled_up", "shifted", "integers"]
     asked = [next(turn) for turn in [in_turn(again)] for _ in range(30)]

@@ -161,8 +161,8 @@ def _rounds(
         with_rows = secrets.randbelow(2)
         for i, pair in enumerate((("baseline", "solution"), ("control", "again"))):
             sets, stressed = sets_of_turns(i == with_rows)
-            chosen = range if tried == whole else partial(_some_and, stressed)
-            asked = partial(take_turn, bare_calls=bare_calls, without=() if large else stressed)
+            chosen = range if tried == whole else some_of
+            asked = partial(take_turn, bare_calls=bare_calls, certain=stressed, without=() if large else stressed)
             for name in random.sample(pair, 2):
                 if name in ("solution", "again"):
                     with baseline.still(Status.INFRA_ERROR):
@@ -214,12 +214,6 @@ def _rounds(
         spent = time.monotonic() - begin >= plan.seconds or counted >= plan.most_rounds
         if spent or _settled(clock, plan):
             return clock
-
-
-def _some_and(certain: list[int], count: int) -> list[int]:
-    """Places to look at: these, and some of the others."""
-    others = [place for place in range(count) if place not in certain]
-    return [*certain, *(others[i] for i in (some_of(len(others)) if others else ()))]
 
 
 def _hear_out(rests: list[Rest]) -> None:

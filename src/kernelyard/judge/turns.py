@@ -57,25 +57,28 @@ def take_turn(
     look_at_bare: Look,
     *,
     bare_calls: int,
+    certain: Sequence[int] = (),
     without: Container[int] = (),
 ) -> Side:
     """A timed call on each set; `look` at the answers of those that are `chosen`, of which no worker knows.
 
     On an accelerator, `bare_calls` more, if any, make the request without a flush; `look_at_bare` is for their answers.
-    `without`: places of sets that take another time, and do not count.
+    `certain`: places of sets that are looked at whatever is chosen of the others. `without`: those that take another
+    time, and do not count.
     """
+    others = [place for place in range(len(sets)) if place not in certain]
+    looked_at = [*certain, *(others[i] for i in (chosen(len(others)) if others else ()))]
     if session.device.type == "cpu":
-        looked_at = chosen(len(sets))
         each = [_alone(session, one, exam, place in looked_at, look) for place, one in enumerate(sets)]
         return Side.of([ran for place, ran in enumerate(each) if place not in without])
-    cold = run_sets(session, sets, exam.answer, chosen(len(sets)))
+    cold = run_sets(session, sets, exam.answer, looked_at)
     _look_at(cold, sets, look)
     cold = replace(cold, kept=())
     if not bare_calls:
         return replace(Side.of([cold], without=without), bare=None)
-    others = [exam.arguments() for _ in range(bare_calls)]
-    bare = run_sets(session, others, exam.answer, chosen(bare_calls), manner=Manner.STREAMED)
-    _look_at(bare, others, look_at_bare)
+    more = [exam.arguments() for _ in range(bare_calls)]
+    bare = run_sets(session, more, exam.answer, chosen(bare_calls), manner=Manner.STREAMED)
+    _look_at(bare, more, look_at_bare)
     return Side.of([cold], bare, without=without)
 
 
