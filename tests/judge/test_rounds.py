@@ -453,6 +453,28 @@ def test_where_a_device_has_the_room_nobody_gives_memory_back_between_requests(m
     assert asked == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("roomy", "elements", "pause"), [(False, 1 << 26, 0.00537), (True, 1 << 26, 0), (False, 99, 0)]
+)
+def test_what_was_given_back_is_cleared_before_the_clock_runs(
+    monkeypatch: pytest.MonkeyPatch, roomy: bool, elements: int, pause: float
+) -> None:
+    """Of what is larger than what stays mapped, where the device has no room to let it."""
+    slept: list[float] = []
+    monkeypatch.setattr(turns.time, "sleep", slept.append)
+
+    class Waiting(Here):
+        def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+            asked["before"]()
+            return Ran(((1.0, 1.0),), 1e-3, ())
+
+    worker: Any = Waiting(CASES["softmax"][0])
+    worker.device, worker.lender.roomy = torch.device("xpu"), roomy
+    meta = torch.empty(elements, device="meta")
+    run_sets(worker, [[meta]], (meta,), [0])
+    assert slept == ([pytest.approx(pause, rel=1e-2)] if pause else [])
+
+
 def test_there_is_room_by_what_is_free_when_the_solution_has_been_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda, memory = torch.device("cuda"), [80 << 30, 80 << 30]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: tuple(memory))

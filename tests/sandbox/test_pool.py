@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +44,16 @@ def test_a_warm_worker_has_torch_and_answers_at_once(kind: SandboxKind) -> None:
         assert pool.await_warm(SECONDS)
         with Session(pool.take(), torch.device("cpu"), Deadlines(start=1.0)) as session:
             session.await_start()
+
+
+def test_threads_of_a_cpus_worker_sleep_while_they_wait_for_one_another(kind: SandboxKind) -> None:
+    """Else two judged programs alike differ by half, as the one's threads have the other's cores."""
+    with Pool(Post(kind), size=1, replenish=False) as pool:
+        assert pool.await_warm(SECONDS)
+        worker = pool.take()
+        variables = [Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in pids(worker)]
+        assert b"OMP_WAIT_POLICY=PASSIVE" in variables[-1]
+        worker.close()
 
 
 def test_a_worker_whose_keeper_fails_is_no_verdict(kind: SandboxKind) -> None:

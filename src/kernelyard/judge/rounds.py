@@ -276,7 +276,8 @@ def _outside(
         return sets, by_baseline, by_candidate
 
     for i_try in range(plan.patience):
-        time.sleep(plan.doubt_seconds * i_try)
+        if i_try and i_try == plan.patience - 1:
+            time.sleep(plan.doubt_seconds)
         for count in counts * plan.outside_repeats:
             sets, ran_by_baseline, ran = found.undisturbed(partial(both, count))
             least[0].add(ran_by_baseline)

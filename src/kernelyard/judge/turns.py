@@ -12,6 +12,7 @@ than the calls on an H200, and with 3 % of a call it would take 1.1 ms less.
 
 import functools
 import secrets
+import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,8 @@ from torch import Tensor
 from kernelyard.core.cold_cache import ColdCache
 from kernelyard.judge.clock import Side
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.room import make_room
+from kernelyard.judge.question import tensors_of
+from kernelyard.judge.room import clearing_seconds, make_room
 from kernelyard.sandbox.returned import Fetched, Kept, Ran
 from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
@@ -106,7 +108,15 @@ def run_sets(
     """One request with a call on each set, whose answers, like `answer`, are in the judge's hands when it ends."""
     make_room(session.device, roomy=session.lender.roomy)
     session.lend(answer, len(sets))
-    return session.run(sets, manner=manner, keep=keep, before=before)
+    crossing = sum(tensor.nbytes for arguments in sets for tensor in (*tensors_of(arguments), *answer))
+    pause = clearing_seconds(crossing, session.device, roomy=session.lender.roomy)
+
+    def ready() -> None:
+        before()
+        if pause:
+            time.sleep(pause)
+
+    return session.run(sets, manner=manner, keep=keep, before=ready)
 
 
 def handed_over(session: Session, kept: Kept, like: Sequence[Tensor]) -> Fetched:
