@@ -69,6 +69,25 @@ def test_uniform_inputs_alone_would_not_miss_a_relu() -> None:
     assert mutant.outcome == "not_applicable" and mutant.detail == "equals the reference"
 
 
+class Unlooked(nn.Module):
+    """Leaves the last column out, and adds up in another order each time, as some convolutions of a GPU do."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        columns = x[:, :-1].roll(self.calls, 1).unbind(1)
+        return sum(columns[1:], start=columns[0])
+
+
+def test_what_the_reference_does_not_look_at_is_left_out_by_no_mutant() -> None:
+    """KernelBench's 2/78 pools the last column away; by its bits it was another answer, on an H100."""
+    record = admitted(problem(Unlooked(), rows(64, 129)))
+    (mutant,) = [one for one in record.mutants if one.name == "last_ignored"]
+    assert mutant.outcome == "not_applicable" and mutant.detail == "equals the reference"
+    assert record.status == "valid", record.reason
+
+
 def test_what_does_not_apply_is_counted_apart() -> None:
     record = admitted(problem(lambda x: x.clone(), rows(8, 64)))
     by_name = {mutant.name: mutant for mutant in record.mutants}
