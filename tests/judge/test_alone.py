@@ -72,12 +72,12 @@ def exam() -> Exam:
     return exam
 
 
-def looked_at(exam: Exam, baseline: Baseline, before: Measurement) -> Findings:
+def looked_at(exam: Exam, baseline: Baseline, before: Measurement, *, anew: bool = False) -> Findings:
     found = Findings(measured=before)
     process = SimpleNamespace(kill=baseline.solution_ends)
     candidate: Any = SimpleNamespace(process=process, lender=Lender(CPU), device=CPU)
     worker: Any = baseline
-    time_alone(exam, candidate, worker, 4, found)
+    time_alone(exam, candidate, worker, 4, found, anew=anew)
     return found
 
 
@@ -95,6 +95,24 @@ def test_a_baseline_that_was_disturbed_makes_no_gain(exam: Exam) -> None:
     (flag,) = found.flags
     assert flag.name == "disturbed_baseline"
     assert flag.evidence == "the baseline took 2.00x as long beside it as when it was gone; 1.1x allowed"
+
+
+class ByPlace(Baseline):
+    """A worker of which a call takes 4.8 or 6.3 ms, by where its memory lies."""
+
+    def solution_ends(self) -> None:
+        pass
+
+    def scatter(self) -> None:
+        self.times.reverse()
+
+
+def test_alone_its_memory_lies_in_as_many_places_as_in_the_rounds(exam: Exam) -> None:
+    before = measured(Decision.FASTER, *[4.8, 6.3] * 8)
+    found = looked_at(exam, ByPlace(4.8, 6.3), before, anew=True)
+    assert found.measured is not None and found.measured.decision is Decision.FASTER and not found.flags
+    found = looked_at(exam, ByPlace(4.8, 6.3), before)
+    assert found.measured is not None and found.measured.decision is Decision.INCONCLUSIVE
 
 
 def test_a_gain_that_may_all_be_disturbance_is_none(exam: Exam) -> None:

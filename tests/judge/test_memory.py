@@ -1,5 +1,6 @@
 """What the judge holds of a problem whose inputs and answers are 13 GB, beside two workers on a GPU of 80 GB."""
 
+import gc
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from kernelyard.core.problem import Problem
 from kernelyard.judge import answers, compare, exam, stress
 from kernelyard.suites.kernelbench import load_problem
 
+LINEAR = Path(__file__).parents[1] / "exploits/problems/linear.py"
 ROWS, WIDTH = 512, 1536
 INPUT = ROWS * WIDTH * 4
 CHUNK = INPUT // 96
@@ -99,3 +101,17 @@ def test_a_stressed_one_does(each: stress.Stress, problem: Problem, small: None)
         else:
             asked.mark_values(question, [other.clone() for other in question.honest])
     assert peak.bytes <= MOST * INPUT
+
+
+def test_what_was_judged_is_gone_with_its_verdict() -> None:
+    """With the weights of its models, twice: nothing on a device has Python look for what holds itself."""
+    gc.collect()
+    gc.disable()
+    try:
+        judged = exam.Exam(load_problem(LINEAR), torch.float32, torch.device("cpu"), Tolerance())
+        judged.first_question()
+        left = [weakref.ref(one) for one in (judged, judged.model, judged.exact)]
+        del judged
+        assert [one() for one in left] == [None] * 3
+    finally:
+        gc.enable()

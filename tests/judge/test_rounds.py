@@ -1,5 +1,7 @@
 """The timed rounds, on solutions that run right here in place of a worker."""
 
+import math
+import random
 import sys
 import time
 from collections import Counter
@@ -372,6 +374,43 @@ def test_the_judges_own_clock_is_asked_where_a_gain_is_claimed_and_nowhere_else(
         without, cold_ones = (side.manners.count(manner) for manner in (Manner.STREAMED, Manner.COLD))
         # In the first round nothing is known of a gain.
         assert without == (cold_ones - 2 if asks else 0)
+
+
+class Unaccounted(Taking):
+    """As Taking, on a host so loaded that in the second round and every odd one later 9 ms pass in each call that it
+    does not account for, and nothing is gained."""
+
+    colds = 0
+
+    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+        ran = super().run(sets, **asked)
+        if asked["manner"] is not Manner.COLD:
+            return ran
+        i_round, self.colds = self.colds // 2, self.colds + 1
+        if i_round and (i_round == 1 or i_round % 2 == 0):
+            return Ran(((1.0, 1.0),) * len(sets), 10.0 * len(sets) / 1e3, ran.kept)
+        return ran
+
+
+def test_more_rounds_than_most_may_be_tried_where_some_do_not_count() -> None:
+    """Of a gain that was still to be confirmed then the verdict was lost: the root of a negative number of rounds."""
+    clock, found = rounds_of(Unaccounted(0.8, 0.8), Taking(), Plan(rounds=9, most_rounds=12, calls=4))
+    assert len(clock.rounds) > 12 and found.measured is not None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_gain_of_the_rounds_that_count_is_put_to_the_judges_own_clock(seed: int) -> None:
+    """Also where as many do not count, which show none."""
+    draw = random.Random(seed)
+
+    class Varying(Unaccounted):
+        def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+            if asked["manner"] is Manner.COLD and self.colds % 2 == 0:
+                self.cold = math.exp(-draw.gauss(0.12, 0.05))
+            return super().run(sets, **asked)
+
+    _, found = rounds_of(Varying(0.89, 0.89), Taking(), Plan(most_rounds=30))
+    assert found.measured is not None and found.measured.decision is Decision.FASTER
 
 
 def test_on_an_accelerator_rounds_end_with_a_late_call(monkeypatch: pytest.MonkeyPatch) -> None:

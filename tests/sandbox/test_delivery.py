@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
+from kernelyard.judge.exam import MOST_OUTPUTS
+from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.handing import halves
 from kernelyard.sandbox.launch import choose
@@ -259,3 +261,23 @@ def test_memory_is_laid_elsewhere_when_the_judge_asks_for_it(device: torch.devic
     with opened(WHERE_IT_WORKS, device) as session:
         assert len(set(places(session, scattered=False)[1:])) == 1
         assert len(set(places(session, scattered=True))) > 2
+
+
+MANY = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x.unbind(0)
+"""
+
+
+def test_the_longest_request_may_have_hundreds_of_answers_a_call() -> None:
+    """An honest worker was gone: what it had to say of 32 calls on a GPU was more than a frame held."""
+    x = torch.randn(1024, 4)
+    calls = Plan().calls_bare(2 * x.nbytes, 0.01)
+    assert calls == Plan().bare_calls and len(x) == MOST_OUTPUTS
+    with opened(MANY, torch.device("cpu")) as session:
+        session.lend(x.unbind(0), calls)
+        ran = session.run([[x.clone()] for _ in range(calls)], manner=Manner.STREAMED, keep=[0])
+        assert len(ran.samples) == calls

@@ -16,7 +16,7 @@ from kernelyard.judge.decision import band
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, blameless
 from kernelyard.judge.room import make_room
-from kernelyard.judge.turns import none_of, take_turn, unseen
+from kernelyard.judge.turns import lay_anew, none_of, take_turn, unseen
 from kernelyard.sandbox.session import Session
 
 # The first turn meets what the end of a process leaves to do; the others are as many as four rounds have.
@@ -27,8 +27,10 @@ DRIFT = 1.02
 DISTURBED = 1.10
 
 
-def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, found: Findings) -> None:
+def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, found: Findings, *, anew: bool) -> None:
     """End the solution, time the baseline alone, `calls` calls a turn, and hold its times in the rounds against that.
+
+    `anew`: before each turn its memory is laid anew, as in the rounds.
 
     Where those are longer by more than `DISTURBED`, neither `faster` nor `tie` is known, and what is slower may be so
     by more; nor is `faster` where what they are longer by beyond `DRIFT` may be all of the gain. Means, not medians:
@@ -44,6 +46,8 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     with blameless():
         for _ in range(TURNS):
             baseline.move_to(any_core())  # as in each round
+            if anew:
+                lay_anew(baseline, exam, calls)
             turns.append(take_turn(baseline, sets, exam, none_of, unseen, unseen, bare_calls=0))
     samples = tuple(sample for side in turns[1:] for sample in side.events)
     alone = Timing(samples_ms=samples, timer=measured.baseline.timer, cache=measured.baseline.cache)

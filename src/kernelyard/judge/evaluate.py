@@ -237,6 +237,12 @@ def _examine(
     cost = exam.cost(first)  # its first use imports for a second, beside the workers
     make_room(device)  # of the first question: 13 GB of inputs and answers leave a worker nothing of 80
     candidate.await_start()
+    # What a solution launched runs on while its process stands still: a device is measured before there is one.
+    measured = partial(case.ceilings, device, dtype_name(dtype), matrix=cost.matrix)
+    ceilings = None
+    if device.type != "cpu":
+        case.on_phase("measuring ceilings")
+        ceilings = measured()
 
     for flag in lint(solution.text, full_precision=dtype is torch.float32):
         found.flag(flag)
@@ -281,8 +287,8 @@ def _examine(
     check_stresses(exam, candidate, plan, found, question_bytes)
 
     found.phase = candidate.phase = Phase.TIME
-    case.on_phase("measuring ceilings")
-    # Who kept the device busy meanwhile would have it look slower than it is.
+    case.on_phase("starting the baseline")
+    # Who kept a CPU busy meanwhile would have it look slower than it is.
     with candidate.still():
         with blameless():
             baseline = open_baseline()
@@ -298,7 +304,7 @@ def _examine(
                 train_mode=problem.train_mode,
             )
         baseline.phase = Phase.TIME
-        found.floor = floor(cost, case.ceilings(device, dtype_name(dtype), matrix=cost.matrix))
+        found.floor = floor(cost, ceilings or measured())
     time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
     if exam.one_loop.needed:
         found.flag(Flag(name="adds_up_plainly", evidence=exam.one_loop.evidence()))
@@ -307,5 +313,6 @@ def _examine(
     evidence.collect(candidate, baseline, exam.arguments(), solution, dtype, found)
     if device.type != "cpu":
         case.on_phase("timing the baseline alone")
-        time_alone(exam, candidate, baseline, plan.calls_in_turn(question_bytes), found)
+        small = question_bytes <= plan.round_bytes
+        time_alone(exam, candidate, baseline, plan.calls_in_turn(question_bytes), found, anew=small)
     return exam

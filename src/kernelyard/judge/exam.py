@@ -81,7 +81,7 @@ class Exam:
         """Whether what the reference calls float32 is float64 in the float64 answer."""
         self.noise: tuple[float, ...] = ()
         """By output: half an ulp of one, or of the first answer's largest element where that is smaller."""
-        self.one_loop = OneLoop(self.exact_piece)
+        self.one_loop = OneLoop()
         self.usual: tuple[float, ...] = ()
         """By output: the largest error of the first honest answer, over its largest element."""
 
@@ -323,7 +323,8 @@ class Exam:
             question, mark = several, self._by_its_ruler(several, tensors)
         if mark.status is Status.INCORRECT_VALUE:
             inputs = next(inputs for _, inputs in self.pieces(question.arguments))
-            mark = self.one_loop.passes(question, inputs, partial(self._by_its_ruler, tensors=tensors)) or mark
+            by_ruler = partial(self._by_its_ruler, tensors=tensors)
+            mark = self.one_loop.passes(question, inputs, by_ruler, self.exact_piece) or mark
         return mark
 
     def _by_its_ruler(self, question: Question, tensors: Sequence[Tensor]) -> Mark:

@@ -45,14 +45,12 @@ ADDS_UP = PRODUCTS + MEANS
 class OneLoop:
     """The ruler of one loop for a problem's answers.
 
-    `answers_of`: the float64 answers to inputs. A reference that adds up by itself, as Kahan did, has no such ruler:
-    its order is the problem's.
+    A reference that adds up by itself, as Kahan did, has no such ruler: its order is the problem's.
     """
 
-    def __init__(self, answers_of: Callable[[list[Any]], list[Tensor]]) -> None:
+    def __init__(self) -> None:
         self.needed = False
         """Whether an answer was right by it that was not otherwise."""
-        self._answers_of = answers_of
         self._most = math.inf
         self._terms: tuple[float, ...] | None = None
         """By output, as `terms_of` has them: nothing where there is no such ruler; None where nobody asked yet."""
@@ -66,16 +64,22 @@ class OneLoop:
         if not self.needed:
             self._most = SHORT
 
-    def passes(self, question: Question, inputs: list[Any], by_ruler: Callable[[Question], Mark]) -> Mark | None:
+    def passes(
+        self,
+        question: Question,
+        inputs: list[Any],
+        by_ruler: Callable[[Question], Mark],
+        answers_of: Callable[[list[Any]], list[Tensor]],
+    ) -> Mark | None:
         """The mark of an answer that is right by it, which `by_ruler` tells of a question with a ruler; else None.
 
-        `inputs`: those of the question, or of a part of it.
+        `inputs`: those of the question, or of a part of it. `answers_of`: the float64 answers to inputs.
         """
         if self._terms is None:
             # Most wrong answers are wrong by the longest loop, too: for them the reference is not asked nine times.
             if not _is_right(by_ruler(_of_one_loop(question, [math.inf] * len(question.names)))):
                 return None
-            self._terms = terms_of(inputs, self._answers_of)
+            self._terms = terms_of(inputs, answers_of)
         if not self._terms:
             return None
         mark = by_ruler(_of_one_loop(question, [n if n <= self._most else 1.0 for n in self._terms]))

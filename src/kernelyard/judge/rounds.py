@@ -197,7 +197,7 @@ def _rounds(
             clock.add(done)
         else:
             most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
-        usual = [one.ratio for one in clock.rounds or [done]]
+        usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
         bare_calls = most_bare_calls if claimed(usual, done.honest.event) else 0
         tried += 1
         counted = len(clock.counted())
@@ -242,7 +242,7 @@ def _settled(clock: Clock, plan: Plan) -> bool:
     if decide(ratio, noise, confirmed=True) is not Decision.FASTER or confirms(gain):
         return known
     asked = clock.asked()
-    left = plan.most_rounds - len(clock.rounds)
+    left = plan.most_rounds - len(clock.counted())
     return known and asked > 0 and not confirmable(gain, asked, asked + left)
 
 

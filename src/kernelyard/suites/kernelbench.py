@@ -20,11 +20,12 @@ from kernelyard.core.errors import FAULTS, UsageError, first_line, unknown
 from kernelyard.core.problem import Problem, Source, without_mark
 from kernelyard.core.regular_file import read_at_most
 from kernelyard.judge.stress import NAMES
-from kernelyard.sandbox.frames import MAX_FRAME
 
 EXPECTED = "Model, get_inputs and get_init_inputs"
 # Larger than any kernel worth reading; a bound on what the parser is given.
 MAX_SOURCE_BYTES = 4 << 20
+MAX_SOLUTION_BYTES = 512 << 10
+"""Of a solution, as JSON writes it: a hundred times what a language model does."""
 # Packages of KernelBench's problems; the extra in pyproject.toml installs them.
 IN_EXTRA = ("einops", "transformers")
 
@@ -112,13 +113,13 @@ def read_solution(path: Path) -> Source:
     if "ModelNew" not in _bound_names(path, without_mark(source.text)):
         raise UsageError(f"{path}: no ModelNew; expected a class ModelNew with the constructor and forward of Model")
     if too_large(source):
-        raise UsageError(f"{path}: more than a worker is given; expected {MAX_FRAME // 2} bytes of text at most")
+        raise UsageError(f"{path}: more than a worker is given; expected {MAX_SOLUTION_BYTES} bytes of text at most")
     return source
 
 
 def too_large(source: Source) -> bool:
-    """Whether it is more than a worker is given: it crosses in one frame."""
-    return len(json.dumps(source.text)) > MAX_FRAME // 2
+    """Whether it is more than a worker is given."""
+    return len(json.dumps(source.text)) > MAX_SOLUTION_BYTES
 
 
 def _bound_names(path: Path, text: str) -> set[str]:
