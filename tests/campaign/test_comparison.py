@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from made_up_runs import ENVIRONMENT, judged, run_folder
+from made_up_runs import ENVIRONMENT, judged, run_folder, suite_of
 
 from kernelyard.campaign.comparison import Comparison, Side, compare
 from kernelyard.campaign.opponents import Opponents
@@ -62,6 +62,18 @@ def test_ten_samples_are_no_better_than_one_of_the_same_model(tmp_path) -> None:
         tmp_path / "real", samples(1), [judged(n, 1.5, sample=k) for n in range(1, 61) for k in (0, 1)]
     )
     assert unanswered.summary[0].real
+
+
+def test_beside_no_answer_as_many_samples_count_as_that_run_has_of_others(tmp_path) -> None:
+    """A problem that b left out, and that a solves by its second sample alone, is no gain of a's."""
+    a = [judged(n, 1.5 if sample else None, sample=sample) for n in (1, 2) for sample in (0, 1)]
+    b = [judged(1, 1.5)]
+    sides = []
+    for name, verdicts in (("a", a), ("b", b)):
+        run = read_run(run_folder(tmp_path / name, verdicts))
+        sides.append(side_of(run, answers_of(run, Opponents(), suite_of(1, 2))))
+    correct = compare(*sides, (0.0,)).summary[0]
+    assert (correct.only_a, correct.only_b) == (0, 1)
 
 
 def test_a_run_in_which_nothing_was_timed_is_compared_by_what_is_right(tmp_path) -> None:

@@ -38,6 +38,12 @@ def test_a_full_disk_is_one_line(writes: str) -> None:
     assert (code, said) == (2, "kernelyard: what was to be printed cannot be written: No space left on device\n")
 
 
+@pytest.mark.parametrize("line", ["nosuch 2>/dev/full", "list >/dev/full 2>/dev/full"])
+def test_where_not_even_that_can_be_said_it_is_no_verdict(line: str) -> None:
+    ended = subprocess.run(["sh", "-c", f"'{sys.executable}' -m kernelyard {line}"], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", "")
+
+
 @pytest.mark.parametrize(
     ("closed", "code", "said"),
     [

@@ -60,7 +60,9 @@ def test_a_second_derivative_is_refused_and_never_dropped(
         total = sum((y * torch.arange(1, y.numel() + 1, device=device).view(y.shape)).sum() for y in outputs)
         firsts[name] = torch.autograd.grad(total, wanted[name], create_graph=True, retain_graph=True)
         penalties[name] = sum(gradient.square().sum() for gradient in firsts[name])
-        assert same(torch.autograd.grad(total, wanted[name], retain_graph=True), tuple(firsts[name]))
+        again = torch.autograd.grad(total, wanted[name], retain_graph=True)
+        # torch's own may take another formula where it is to be differentiated twice, as silu's does.
+        assert name == "eager" or same(again, tuple(firsts[name]))
     torch.testing.assert_close(firsts[backend], firsts["eager"], rtol=1e-3, atol=1e-3)
     if not penalties["eager"].requires_grad:
         return  # Nothing to drop: the gradient is a constant.

@@ -1,5 +1,6 @@
 """The library finds its operators and backends by looking at its folders."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import kernelyard
 import kernelyard.ops as ops
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend
+from kernelyard.ops import discovery
 
 
 def test_every_operator_has_its_definition_and_its_public_function() -> None:
@@ -31,6 +33,35 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
         ops.backend_module("softmax", "tritn")
     with pytest.raises(UsageError, match="unknown backend 'cuad': did you mean 'cuda'"):
         ops.softmax(torch.zeros(3), backend="cuad")
+
+
+@pytest.mark.parametrize(
+    ("definition", "eager", "said"),
+    [
+        ("", "", "ops/begun/definition.py defines no DEFINITION; expected DEFINITION"),
+        ("def", "", "ops/begun/definition.py cannot be imported: SyntaxError: "),
+        ("DEFINITION = 1", "", "ops/begun/eager.py defines no begun and no refusal; expected begun and refusal"),
+        ("DEFINITION = 1", "begun = nothing", "ops/begun/eager.py cannot be imported: NameError: "),
+    ],
+)
+def test_a_folder_that_is_only_begun_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, definition: str, eager: str, said: str
+) -> None:
+    """`kernelyard list` was a traceback for everybody while somebody wrote an operator."""
+    folder = tmp_path / "begun"
+    folder.mkdir()
+    for file, text in (("__init__", ""), ("definition", definition), ("eager", eager)):
+        (folder / f"{file}.py").write_text(text)
+    monkeypatch.setattr(discovery, "_ROOT", tmp_path)
+    monkeypatch.setattr(ops, "__path__", [*ops.__path__, str(tmp_path)])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    try:
+        with pytest.raises(UsageError, match=re.escape(said)):
+            discovery.definition("begun")
+            discovery.backend_module("begun", "eager")
+    finally:
+        for name in [name for name in sys.modules if name.startswith("kernelyard.ops.begun")]:
+            del sys.modules[name]
 
 
 def test_source_files_hold_the_cuda_cpp() -> None:

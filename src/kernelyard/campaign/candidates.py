@@ -35,10 +35,15 @@ class Found:
     """Why each file that has a solution's name and cannot be read, or kept, is none."""
 
 
-def find(folder: Path, suite: Suite) -> Found:
-    """The candidates in `folder`. Raises UsageError for one without any that can be read, and for two of one key."""
+def demand_folder(folder: Path) -> None:
+    """Raises UsageError where there is none."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; expected one that holds {LAYOUTS}")
+
+
+def find(folder: Path, suite: Suite) -> Found:
+    """The candidates in `folder`. Raises UsageError for one without any that can be read, and for two of one key."""
+    demand_folder(folder)
     found: dict[Key, Path] = {}
     unreadable: list[UsageError] = []
     unwanted = 0

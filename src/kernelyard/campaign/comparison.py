@@ -87,7 +87,8 @@ def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
     if not places:
         raise UsageError(f"{a.run} and {b.run} have no problem in common that both judged")
     pairs = [(a.answers[place], b.answers[place]) for place in places]
-    even = [_even(one, other) for one, other in pairs]
+    usual = _usual(a), _usual(b)
+    even = [_even(pair, usual) for pair in pairs]
     summary = [found for p in dict.fromkeys([0.0, *p_values]) if (found := _shares(p, pairs, even))]
     if speeds := _speeds(pairs):
         summary.append(speeds)
@@ -160,11 +161,17 @@ def _have_eager(pair: _Pair) -> bool:
     return all(EAGER in side.opponents for side in pair)
 
 
-def _even(one: Answers, other: Answers) -> _Pair:
+def _usual(side: Side) -> int:
+    """How many samples of a problem a run has, at most."""
+    return max((len(answers.counted) for answers in side.answers.values()), default=0)
+
+
+def _even(pair: _Pair, usual: tuple[int, int]) -> _Pair:
     """As many samples of either as the other has: of one a share is 0 or 1, of ten a tenth or two, so that where one in
-    five is right the run of ten would be the better one on most problems. Beside no answer, which is wrong anyhow, all
-    count."""
-    count = min((len(side.counted) for side in (one, other) if side.counted), default=0)
+    five is right the run of ten would be the better one on most problems. Beside no answer, as many as that run has of
+    other problems: `usual`."""
+    count = min(len(side.counted) or most for side, most in zip(pair, usual, strict=True))
+    one, other = pair
     return one.first(count), other.first(count)
 
 

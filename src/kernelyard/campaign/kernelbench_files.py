@@ -116,6 +116,8 @@ def read(file: Path) -> dict[int, list[dict[str, Any]]]:
     """An `eval_results.json`, by problem. Raises UsageError for a file that is none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("no object of problems")
         # A file of before July 2025 holds one entry for each problem and no list.
         lists = {int(problem): one if isinstance(one, list) else [one] for problem, one in content.items()}
         for problem, entries in lists.items():

@@ -357,7 +357,8 @@ class Ledger:
         line = (str(why).splitlines() or [type(why).__name__])[0]
         # Also of a log without its index, which would have to be made anew beside it.
         shut = "readonly" in line or "unable to open" in line
-        expected = "a folder that can be written to" if shut else "a ledger of `kernelyard run`"
+        unreadable = self.path.exists() and not (self.path.is_file() and os.access(self.path, os.R_OK))
+        expected = "a folder that can be written to" if shut and not unreadable else "a ledger of `kernelyard run`"
         return UsageError(f"{self.path} cannot be used ({line}); expected {expected}")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kernelyard.core.amounts import gib_option, seconds_option
+from kernelyard.core.amounts import MOST_ROUNDS, gib_option, seconds_option
 from kernelyard.core.errors import UsageError
 from kernelyard.core.imports import uncollected
 from kernelyard.core.policy import Policy
@@ -36,7 +36,9 @@ def eval(
     time_timeout: Annotated[float | None, seconds_option(0.1, "A timed request; all, 5 times that.")] = None,
     queue_timeout: Annotated[float | None, seconds_option(0.1, "Seconds until the device is free.")] = None,
     memory: Annotated[float, gib_option(0.1, "GiB of host memory for the solution's processes.")] = 16.0,
-    rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
+    rounds: Annotated[
+        int, typer.Option(min=3, max=MOST_ROUNDS, help="Timed rounds at least; the first is a warm-up.")
+    ] = 9,
     budget: Annotated[float, seconds_option(0.0, "Seconds of timing while the interval is wide.")] = 60.0,
     policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.TRAINING,
     sandbox: Annotated[

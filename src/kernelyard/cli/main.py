@@ -85,7 +85,18 @@ def main() -> None:
         # The reader of our output is gone (`| head`); nothing more to say.
         _write_nowhere(1, 2)
         code = 128 + signal.SIGPIPE
+    except OSError as error:
+        if not _is_full(error):
+            raise
+        # Nor can it be said that nothing can be written.
+        _write_nowhere(1, 2)
+        code = 2
     sys.exit(code)
+
+
+def _is_full(error: OSError) -> bool:
+    """Whether it is of a stream of ours, whose disk or device takes no more."""
+    return error.filename is None and error.errno in (errno.ENOSPC, errno.EIO)
 
 
 def _open_what_is_closed() -> None:
@@ -126,7 +137,7 @@ def _ended(terminated: threading.Event) -> int:
             raise end.__context__ from None
         raise
     except OSError as error:
-        if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
+        if _is_full(error):
             _write_nowhere(1)
             print(f"kernelyard: what was to be printed cannot be written: {error.strerror}", file=sys.stderr)
             return 2

@@ -53,6 +53,9 @@ def list_(
         for record in listed(suite, name, ceilings):
             records.append(record)
             status.update(f"{len(records)} of {len(suite.entries)}, last {record.name}")
+    if all(record.floor_ms is None for record in records):
+        first = f"{records[0].name} first: {records[0].reason}"
+        raise UsageError(f"{suite.name}: no problem can be counted, {first}; expected one at least")
     line = ceilings_line(said, name, ceilings)
     console = table_console()
     console.print(listing_head(suite, records), line, listing_table(records), sep="\n")

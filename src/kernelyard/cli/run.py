@@ -13,13 +13,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from kernelyard.campaign.candidates import Found, find, levels_of
+from kernelyard.campaign.candidates import Found, demand_folder, find, levels_of
 from kernelyard.campaign.kernelbench_files import export, foreign_outcomes
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.pipeline import Pipeline
 from kernelyard.campaign.records import Candidate, Judged, Key, Settings
 from kernelyard.campaign.slot import Terms
-from kernelyard.core.amounts import MOST_SECONDS, gib_option, parse_seconds, seconds_option
+from kernelyard.core.amounts import MOST_ROUNDS, MOST_SECONDS, gib_option, parse_seconds, seconds_option
 from kernelyard.core.cores import usable_cores
 from kernelyard.core.environment import describe, resolve_devices
 from kernelyard.core.errors import UsageError
@@ -66,7 +66,9 @@ def run(
     gpus: Annotated[int | None, typer.Option(min=1, help="How many devices; by default all. On a CPU, judges.")] = None,
     timeout: Annotated[str | None, typer.Option(metavar="<seconds>", help=TIMEOUT_HELP)] = None,
     memory: Annotated[float, gib_option(0.1, "GiB of host memory for a solution's processes.")] = 16.0,
-    rounds: Annotated[int, typer.Option(min=3, help="Timed rounds at least; the first is a warm-up.")] = 9,
+    rounds: Annotated[
+        int, typer.Option(min=3, max=MOST_ROUNDS, help="Timed rounds at least; the first is a warm-up.")
+    ] = 9,
     budget: Annotated[float, seconds_option(0.0, "Seconds of timing while the interval is wide.")] = 10.0,
     sandbox: Annotated[
         SandboxKind | None, typer.Option(metavar="<bubblewrap|native>", help="By default the strongest that runs here.")
@@ -92,6 +94,7 @@ def run(
         raise UsageError("--sandbox takes bubblewrap or native; a run has no unsafe way")
     kind = choose(sandbox, str(where))
     dtype = parse_dtype(dtype)
+    demand_folder(folder)  # before a suite, which may be mistyped as well
     suite = selection.load(dtype, where.type)
     found = find(folder, suite)
     environment = describe(where)
@@ -193,7 +196,7 @@ def _deadlines(text: str | None) -> Deadlines:
         for part in text.split(","):
             name, equals, seconds = part.rpartition("=")
             names = [name.strip()] if equals else PHASES
-            if not set(names) <= set(PHASES):
+            if not set(names) <= set(PHASES) - set(given):
                 raise ValueError
             given |= dict.fromkeys(names, parse_seconds(seconds, LEAST_SECONDS))
     except ValueError:

@@ -8,6 +8,8 @@ MOST_SECONDS = 86400.0
 """A day. Waits that add up several of them are given to `poll`, in milliseconds that fit 31 bits: 24 days."""
 MOST_GIB = 65536.0
 """64 TiB, more than any machine has."""
+MOST_ROUNDS = 1000
+"""Of one verdict. No budget ends it before as many as were asked for."""
 
 
 def parse_seconds(text: str, least: float) -> float:

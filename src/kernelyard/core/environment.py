@@ -82,6 +82,9 @@ def resolve_devices(name: str | None, wanted: int | None) -> list[torch.device]:
     return present[:wanted]
 
 
+_DEVICES = "cpu, cuda, cuda:N or xpu"
+
+
 def _find_device(name: str | None) -> torch.device:
     if name is None:
         found = torch.accelerator.current_accelerator(check_available=True)
@@ -89,7 +92,9 @@ def _find_device(name: str | None) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"--device {name!r}: expected cpu, cuda, cuda:N or xpu") from None
+        raise UsageError(f"--device {name!r}: expected {_DEVICES}") from None
+    if device.type in ("meta", "cpu") and name != "cpu":
+        raise UsageError(f"--device {name!r}: expected {_DEVICES}")
     if device.type == "cpu":
         return torch.device("cpu")
     present = torch.accelerator.current_accelerator(check_available=True)

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from kernelyard.core.errors import unknown
+from kernelyard.core.errors import FAULTS, UsageError, first_line, unknown
 from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.operator import Backend, Operator
 
@@ -20,9 +20,12 @@ def operator_names() -> list[str]:
 
 
 def definition(name: str) -> Operator:
-    """The definition of an operator; raises UsageError with the nearest name for one that does not exist."""
+    """The definition of an operator.
+
+    Raises UsageError with the nearest name for one that does not exist, and for a file that defines none.
+    """
     _check_operator(name)
-    return import_module(f"kernelyard.ops.{name}.definition").DEFINITION
+    return _holding(name, "definition", ["DEFINITION"]).DEFINITION
 
 
 def backends(name: str) -> list[Backend]:
@@ -34,7 +37,7 @@ def backends(name: str) -> list[Backend]:
 def backend_module(name: str, backend: Backend | str) -> ModuleType:
     """The module of one backend: a function named as the operator, and `refusal` with the same arguments.
 
-    Raises UsageError for a backend the operator does not have.
+    Raises UsageError for a backend the operator does not have, and for a file that does not define both.
     """
     known = [item.value for item in backends(name)]
     wanted = backend.value if isinstance(backend, Backend) else backend
@@ -42,7 +45,7 @@ def backend_module(name: str, backend: Backend | str) -> ModuleType:
         raise unknown("backend", wanted, known)
     if wanted == Backend.TRITON.value:
         round_to_nearest()
-    return import_module(f"kernelyard.ops.{name}.{wanted}")
+    return _holding(name, wanted, [name, "refusal"])
 
 
 def peers(name: str) -> list[str]:
@@ -87,6 +90,23 @@ def source_files(name: str, backend: Backend | str) -> list[Path]:
     ours = [Path(origin.__file__ or "") for origin in origins if origin and origin.__name__.startswith("kernelyard.")]
     folders = sorted({path.parent for path in (file, *ours)})
     return [file, *(source for folder in folders for source in sorted(folder.glob("*.cu*")))]
+
+
+def _holding(name: str, file: str, expected: list[str]) -> ModuleType:
+    """A file of an operator's folder, imported. Raises UsageError where that fails or what is expected is not there.
+
+    The folder may be one that somebody is about to write: it is no reason for a traceback of `kernelyard list`.
+    """
+    path = f"ops/{name}/{file}.py"
+    try:
+        module = import_module(f"kernelyard.ops.{name}.{file}")
+    except FAULTS as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path} cannot be imported: {first_line(error)}; expected {' and '.join(expected)}") from None
+    if missing := [each for each in expected if not hasattr(module, each)]:
+        raise UsageError(f"{path} defines no {' and no '.join(missing)}; expected {' and '.join(expected)}")
+    return module
 
 
 def _check_operator(name: str) -> None:

@@ -13,8 +13,8 @@ import time
 from typing import Any
 
 MAX_FRAME = 16 << 20
-"""Bytes. An answer takes 140 to describe, and on a GPU 32 calls with a thousand answers each share a request: with 1 MiB
-an honest worker of 256 answers was gone there."""
+"""Bytes. An answer takes 140 to describe, and on a GPU 32 calls with a thousand answers each share a request: with
+1 MiB an honest worker of 256 answers was gone there."""
 
 
 class ProtocolError(Exception):

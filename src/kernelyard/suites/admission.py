@@ -27,10 +27,14 @@ GRACE_SECONDS = 60.0
 
 
 def problem_files(given: Sequence[Path]) -> list[Path]:
-    """The files among `given` and in its folders, `2_x.py` before `10_y.py`. Raises UsageError for an empty folder."""
+    """The files among `given` and in its folders, `2_x.py` before `10_y.py`.
+
+    Raises UsageError for an empty folder, and OSError for one that may not be read, in which glob finds nothing.
+    """
     found: list[Path] = []
     for path in given:
-        inside = sorted(path.glob("*.py"), key=_by_number) if path.is_dir() else [path]
+        named = (each for each in path.iterdir() if each.suffix == ".py") if path.is_dir() else [path]
+        inside = sorted(named, key=_by_number)
         if not inside:
             raise UsageError(f"{path}: no .py in this folder; expected problem files")
         found += inside

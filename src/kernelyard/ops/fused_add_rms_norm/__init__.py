@@ -66,7 +66,8 @@ def fused_add_rms_norm(
     check_tensors("fused_add_rms_norm", {"input": input, "residual": residual}, {"weight": weight})
     if input.dim() == 0 or residual.shape != input.shape:
         raise UsageError(
-            f"input and residual have shapes {list(input.shape)} and {list(residual.shape)}, expected one shape, not ()"
+            f"input and residual have shapes {list(input.shape)} and {list(residual.shape)}, "
+            "expected one, of a dimension or more"
         )
     eps = default_eps(input) if eps is None else check_number("fused_add_rms_norm", "eps", eps)
     offset = check_number("fused_add_rms_norm", "offset", offset)
