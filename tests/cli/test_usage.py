@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from command_line import Call
 
 from kernelyard.cli.main import verbs
+from kernelyard.core.environment import resolve_devices
+from kernelyard.core.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = str(ROOT / "examples/judge/problem.py")
@@ -175,3 +178,26 @@ def test_naming_every_backend_does_not_import_the_compiler() -> None:
         "[implementations(name) for name in ops.operator_names()]; assert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_of_unlike_gpus_those_like_the_first_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's settings name one device, and half of its verdicts were another's."""
+    names = ["NVIDIA H100", "Tesla T4", "NVIDIA H100"]
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: len(names))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: names[device.index])
+    assert resolve_devices(None, None) == [torch.device("cuda", 0), torch.device("cuda", 2)]
+    assert resolve_devices("cuda:1", None) == [torch.device("cuda", 1)]
+    with pytest.raises(UsageError, match=re.escape("--gpus 3: only 2 cuda device(s) like NVIDIA H100 here")):
+        resolve_devices(None, 3)
+
+
+def test_gpus_are_counted_as_nvidia_smi_counts_them() -> None:
+    """A worker is granted its GPU's node by that number; CUDA by itself has the fastest first."""
+    said_by = "main._ended = lambda _: print(os.environ['CUDA_DEVICE_ORDER']) or 0"
+    code = f"import os; from kernelyard.cli import main; {said_by}"
+    variables = {name: value for name, value in os.environ.items() if name != "CUDA_DEVICE_ORDER"}
+    line = [sys.executable, "-c", f"{code}; main.main()"]
+    for more, said in (({}, "PCI_BUS_ID"), ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "FASTEST_FIRST")):
+        done = subprocess.run(line, env={**variables, **more}, capture_output=True, text=True)
+        assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr

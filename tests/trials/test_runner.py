@@ -25,8 +25,9 @@ from kernelyard.judge.lint import kernels_of
 from kernelyard.judge.statistics import signed_rank
 from kernelyard.report import markers
 from kernelyard.sandbox.launch import choose
-from kernelyard.trials.canary import TRACE, VARIABLE, Canary
-from kernelyard.trials.run import run
+from kernelyard.trials.canary import GPU_BYTES, TRACE, VARIABLE, Canary
+from kernelyard.trials.record import add, read
+from kernelyard.trials.run import _beside_each_other, run
 from kernelyard.trials.sample import Kind, Sample, control_of, read_sample, read_samples
 from kernelyard.trials.soak import drawn
 from kernelyard.trials.table import markdown, successes
@@ -334,3 +335,39 @@ def test_a_table_that_cannot_be_renewed_is_said_before_anything_is_judged(
     document.write_bytes(text)
     monkeypatch.setattr(cli, "run", lambda *_, **__: pytest.fail("a sample was judged"))
     assert "expected" in refused(str(suite), "--device", "cpu", "--table", str(document))
+
+
+class EndsItsJudge:
+    """Unpickled in a judge's process, as a court is: the end of it, as a driver's failure may be."""
+
+    device = CPU
+
+    def __reduce__(self) -> Any:
+        return os._exit, (9,)
+
+
+def test_a_judge_that_dies_costs_one_verdict_and_no_other(suite: Path) -> None:
+    control = control_of(read_samples(suite))
+    court: Any = EndsItsJudge()
+    (outcome,) = _beside_each_other([control], control, [court])
+    assert (outcome.name, outcome.status) == (control.name, None)
+    assert outcome.success == "the verdict is lost: the judge's process ended"
+
+
+def test_a_page_of_a_gpus_memory_is_nothing_and_a_slow_leak_is_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = [100 * GPU_BYTES - taken for taken in (0, 8192, GPU_BYTES // 2 + 1, GPU_BYTES + 1, GPU_BYTES + 1)]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free.pop(0), 0))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr("kernelyard.trials.canary._open_all", lambda _: None)
+    with Canary(torch.device("cuda", 0)) as canary:
+        found = [canary.changes() for _ in range(4)]
+    assert found == [[], [], ["MiB free of cuda:0: 6400 before, 6335 now"], []]
+
+
+def test_a_message_with_another_line_separator_is_one_line_of_the_record(tmp_path: Path) -> None:
+    outcome = Outcome(
+        name="n", kind="abuse", catalogue="", what="w", expect=(), status="runtime_error", message="a\u2028b\x85c",
+        seconds=1.0,
+    )  # fmt: skip
+    add(tmp_path / "outcomes.json", outcome, "judge")
+    assert read(tmp_path / "outcomes.json", "judge") == [outcome]

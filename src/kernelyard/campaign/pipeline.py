@@ -112,19 +112,22 @@ class Pipeline:
             answer = slot.judge(self._entry(key), task.candidate.source, self._outcome(task))
             if self.work.stopped:
                 return
-            if answer.unfit:
-                # The device's fault: no attempt of the candidate's, and no work for this slot.
+            if not answer.asked:
+                # The device's fault: no attempt of the candidate's.
                 self._attempts[key] -= 1
+                again = True
+            else:
+                verdict = self._verdict(task, answer)
+                # With whom a device became unfit, it is not tried on the next: one candidate would take them all.
+                again = verdict.status is Status.INFRA_ERROR and self._attempts[key] < ATTEMPTS and not answer.unfit
+                if not again:
+                    self._keep(task, verdict, began, time.monotonic() - begin)
+            self.work.judged(task, again=again)
+            if answer.unfit:
                 self.unfit.append(answer.unfit)
-                self.work.judged(task, again=True)
                 if len(self.unfit) == len(self.slots):
                     self.work.stop()
                 return
-            verdict = self._verdict(task, answer)
-            again = verdict.status is Status.INFRA_ERROR and self._attempts[key] < ATTEMPTS
-            if not again:
-                self._keep(task, verdict, began, time.monotonic() - begin)
-            self.work.judged(task, again=again)
 
     def _keep(self, task: Task, verdict: Verdict, began: str, seconds: float) -> None:
         key = task.candidate.key

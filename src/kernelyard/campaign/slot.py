@@ -9,12 +9,14 @@ candidate's - is made anew for each candidate.
 import functools
 import multiprocessing
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.core.environment import Environment
 from kernelyard.core.errors import first_line
+from kernelyard.core.folders import state_folder
 from kernelyard.core.imports import uncollected
 from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.policy import Policy
@@ -22,7 +24,7 @@ from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Phase, SandboxRecord, Status, Verdict
 from kernelyard.judge.compiling import Build
 from kernelyard.judge.plan import Plan
-from kernelyard.sandbox.deadlines import IN_ALL, Deadlines
+from kernelyard.sandbox.deadlines import IN_ALL, WAITING, Deadlines
 from kernelyard.sandbox.launch import SandboxKind
 from kernelyard.sandbox.limits import Limits
 from kernelyard.suites.suite import Entry
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 # Its imports and the device's start, on a loaded machine.
 _START_SECONDS = 180.0
+_KILL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,10 @@ class Answer:
     """Why there is none, in one line."""
     unfit: str = ""
     """Why the device must not be used any more."""
+    asked: bool = True
+    """Whether anything of the candidate ran: on a device that was unfit before, nothing does."""
+    unwell: bool = False
+    """Whether the judge's process has lost its context on the device, and with it all verdicts to come."""
 
 
 def unasked(
@@ -114,36 +121,41 @@ class Slot:
             pipe.send((entry, solution, build))
             while True:
                 patience = self.terms.silence
-                patience += self.terms.deadlines.queue if self.phase == "waiting for the device" else 0
+                patience += self.terms.deadlines.queue if self.phase == WAITING else 0
                 if not pipe.poll(patience):
                     fault = f"the judge's process said nothing for {patience:.0f} s while {self.phase or 'starting'}"
                     break
                 said = pipe.recv()
                 if isinstance(said, Answer):
                     self.phase = ""
-                    if said.verdict is None:
+                    if said.verdict is None or said.unwell:
                         self._end()  # whatever it met may have left it unwell
                     return said
                 self.phase = said
         except (EOFError, OSError):
             self._process.join(5)
             fault = f"the judge's process ended, exit code {self._process.exitcode}, while {self.phase or 'starting'}"
-        self._end()
-        return Answer(None, fault)
+        stuck = self._end()
+        return Answer(None, fault, unfit=f"{self.device}: {stuck}" if stuck else "")
 
     def close(self) -> None:
         """End the process and with it every worker; none is started any more. Harmless twice, from any thread."""
         self._closed = True
         self._end()
 
-    def _end(self) -> None:
+    def _end(self) -> str:
+        """Why it cannot be ended; empty where it was."""
         with self._lock:
             self.phase = ""  # the next process is at nothing yet
             if self._pipe is not None:
                 self._pipe.close()
                 self._pipe = None
                 self._process.kill()
-                self._process.join()
+                self._process.join(_KILL_SECONDS)
+                if self._process.exitcode is None:
+                    # It still has the device's turn, and nobody waits for a driver.
+                    return "the judge's process outlives SIGKILL: stuck in a call of the driver"
+        return ""
 
     def _start(self) -> Connection | None:
         """The pipe to a new process; None after `close`."""
@@ -174,6 +186,7 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
         from kernelyard.judge.floor import measure_ceilings
         from kernelyard.sandbox.health import Ward
         from kernelyard.sandbox.pool import Pool, Post
+        from kernelyard.sandbox.turn import NoTurn, turn
 
     device = torch.device(device_name)
     interpreter.choose_for(device.type)
@@ -187,6 +200,9 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
                 entry, solution, build = pipe.recv()
             except (EOFError, OSError):
                 return
+            if refusal := ward.refusal(device):
+                pipe.send(Answer(None, refusal, unfit=refusal, asked=False))
+                continue
             try:
                 if loaded is None or loaded[0] != entry.source:
                     try:
@@ -213,13 +229,29 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
                     on_phase=pipe.send,
                 )
                 unfit = _unfit(ward, device, terms) if verdict.status is Status.INFRA_ERROR else ""
-                answer = Answer(verdict.model_dump_json(), unfit=unfit)
+                answer = Answer(verdict.model_dump_json(), unfit=unfit, unwell=not _is_well(device))
             except Exception as error:
-                answer = Answer(None, f"the judge failed: {first_line(error)}")
+                fault = f"the judge failed: {first_line(error)}"
+                # A device that has failed in the judge's hands fails for all that come.
+                with suppress(NoTurn, OSError):
+                    ward.look(device, fault, turn(device, terms.deadlines.queue, state_folder()))
+                answer = Answer(None, fault, unfit=_unfit(ward, device, terms))
             try:
                 pipe.send(answer)
             except OSError:
                 return
+
+
+def _is_well(device: "torch.device") -> bool:
+    """Whether this process still has its context on the device."""
+    import torch
+
+    try:
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _unfit(ward: "Ward", device: "torch.device", terms: Terms) -> str:

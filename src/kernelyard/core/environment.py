@@ -77,8 +77,13 @@ def resolve_devices(name: str | None, wanted: int | None) -> list[torch.device]:
         return [first] * (wanted or 1)
     by_number = name is not None and torch.device(name).index is not None
     present = [first] if by_number else [torch.device(first.type, i) for i in range(torch.accelerator.device_count())]
+    kind = ""
+    if first.type == "cuda" and len(present) > 1:
+        # Verdicts of one run are held against each other, and its settings name one device.
+        kind = f" like {torch.cuda.get_device_name(first)}"
+        present = [each for each in present if torch.cuda.get_device_name(each) == torch.cuda.get_device_name(first)]
     if wanted is not None and wanted > len(present):
-        raise UsageError(f"--gpus {wanted}: only {len(present)} {first.type} device(s) here")
+        raise UsageError(f"--gpus {wanted}: only {len(present)} {first.type} device(s){kind} here")
     return present[:wanted]
 
 

@@ -54,7 +54,7 @@ def build(solution: Source, post: Post, device: torch.device, deadlines: Deadlin
         return Build(compiled(solution, post, device, deadlines, lambda _: None))
     except Ended as end:
         return Build(end=(end.status, end.phase, end.message))
-    except SandboxError as error:
+    except (SandboxError, OSError) as error:  # a machine out of processes or descriptors
         return Build(end=(Status.INFRA_ERROR, Phase.COMPILE, str(error)))
 
 

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 from kernelyard.core.environment import describe
+from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.folders import state_folder
 from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Problem, Source
@@ -26,7 +27,8 @@ from kernelyard.judge.room import has_room, make_room
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.sanitizing import sanitized
 from kernelyard.judge.weights import handed_over
-from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.deadlines import WAITING, Deadlines
+from kernelyard.sandbox.device_memory import DriverError
 from kernelyard.sandbox.frames import ProtocolError
 from kernelyard.sandbox.health import Ward
 from kernelyard.sandbox.launch import Limits, SandboxError, SandboxKind
@@ -71,14 +73,17 @@ def evaluate(
     if refusal := ward.refusal(device):
         made = _Attempt(Status.INFRA_ERROR, refusal, Phase.START, Findings(policy=policy))
     else:
-        with nullcontext(pool) if pool is not None else Pool(post, replenish=False) as workers:
+        # A reference that names no index means the device that is judged on, as its worker does, which sees no other.
+        here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+        with nullcontext(pool) if pool is not None else Pool(post, replenish=False) as workers, here:
             case = _Case(problem, solution, device, dtype, workers, deadlines, plan, policy, build, ceilings, on_phase)
             made = _looked_at(partial(_attempt, case), plan.second_look)
         if made.abnormal:
             make_room(device)
+            on_phase(WAITING)
             # Alone, like an evaluation: another's memory would be taken for what this one left behind.
             after = f"{made.status.value} of {solution.path.name}, sha256 {solution.sha256[:16]}"
-            with suppress(NoTurn):
+            with suppress(NoTurn, OSError):  # a look that cannot be made costs no verdict
                 ward.look(device, after, turn(device, deadlines.queue, state_folder()))
     status, message, phase, found = made.status, made.message, made.phase, made.found
 
@@ -195,14 +200,17 @@ def _attempt(case: _Case) -> _Attempt:
         found.phase = Phase.COMPILE
         built = case.built()
         found.phase = Phase.QUEUE
-        case.on_phase("waiting for the device")
+        case.on_phase(WAITING)
         with turn(case.device, case.deadlines.queue, state_folder()), ExitStack() as at_end:
             at_end.callback(make_room, case.device)  # whoever has the device next needs it
             found.phase = Phase.START
             case.on_phase("starting workers")
             with case.session() as candidate, ExitStack() as later:
                 found.missing_layers = candidate.process.missing
-                candidate.begin_start()
+                try:
+                    candidate.begin_start()
+                except torch.OutOfMemoryError:
+                    raise SandboxError("the device has no room for a worker, and nothing of the problem ran") from None
                 exam = _examine(case, built, candidate, lambda: later.enter_context(case.session()), found)
             if case.plan.sanitizer is not None:
                 case.on_phase("compute-sanitizer")
@@ -210,6 +218,8 @@ def _attempt(case: _Case) -> _Attempt:
                 if flag := sanitized(exam, case.solution, built, post, case.deadlines, case.plan.sanitizer):
                     found.flag(flag)
     except (InvalidProblem, torch.OutOfMemoryError) as error:
+        if reason := _device_failure(error):
+            return _Attempt(Status.INFRA_ERROR, reason, found.phase, found)
         crowded = isinstance(error, torch.OutOfMemoryError) or isinstance(error.__cause__, torch.OutOfMemoryError)
         if crowded and found.phase in (Phase.CHECK, Phase.TIME):
             # The first question was answered when the solution had not run yet.
@@ -218,13 +228,25 @@ def _attempt(case: _Case) -> _Attempt:
     except ProtocolError as error:
         # Of the protocol, only what cannot cross to a worker gets here: the problem's own arguments.
         return _Attempt(Status.INVALID_PROBLEM, str(error), None, found)
-    except (SandboxError, NoTurn) as error:
+    except (SandboxError, UsageError, DriverError) as error:  # a turn that never comes, a node that has gone
         return _Attempt(Status.INFRA_ERROR, str(error), found.phase, found)
     except End as end:
         return _Attempt(end.status, end.message, found.phase, found)
     except Ended as end:
         return _Attempt(end.status, end.message, end.phase, found, killed=end.status is Status.REJECTED)
     return _Attempt(Status.PASSED, "", None, found)
+
+
+def _device_failure(error: BaseException | None) -> str:
+    """What the device did in the judge's own hands; empty where it was no failure of the device's.
+
+    An assertion in a kernel is the problem's own: an index beyond a table.
+    """
+    while error is not None:
+        if isinstance(error, torch.AcceleratorError) and "device-side assert" not in str(error):
+            return f"the device failed in the judge's own hands: {first_line(error)}"
+        error = error.__cause__
+    return ""
 
 
 def _examine(

@@ -270,9 +270,10 @@ class Exam:
                     raise
                 host = torch.device("cpu")
                 self.exact.to(host)
-                answer = self._exact(arguments, host)
-                self.exact.to(self.device)
-                return answer
+                try:
+                    return self._exact(arguments, host)
+                finally:
+                    self.exact.to(self.device)
 
     def _exact(self, arguments: list[Any], device: torch.device) -> list[Any]:
         leaves = [value for _, value in _leaves(self.exact(*copied_to(arguments, torch.float64, device)))]

@@ -8,6 +8,9 @@ from kernelyard.core.verdict import Phase
 # the deadline had the device for hours. An honest call of 2 s is asked for 72 times or so.
 IN_ALL = 5
 
+WAITING = "waiting for the device"
+"""The phase that lasts as long as others have it, `queue` at most."""
+
 
 @dataclass(frozen=True)
 class Deadlines:

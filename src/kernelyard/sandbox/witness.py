@@ -100,7 +100,7 @@ def fallen(kind: SandboxKind, device: str) -> str:
     """Why nothing of a stranger's is to run on `device`, as `standing` says it; empty where all layers hold."""
     try:
         standing(kind, device)
-    except SandboxError as error:
+    except (SandboxError, UsageError) as error:  # a device whose node has gone
         return f"{device}: {error}"
     return ""
 

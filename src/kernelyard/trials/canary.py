@@ -67,7 +67,7 @@ class Canary:
             undo.callback(self._decoy.kill)
             if self.device.type == "cuda":
                 _open_all(self.device)
-            self._before = self._look()
+            self._before, self._free_before = self._look(), self._free()
             self._undo = undo.pop_all()
         return self
 
@@ -80,7 +80,13 @@ class Canary:
         """What is not as it was: one line each. Looking again afterwards counts from here."""
         now, before = self._look(), self._before
         self._before = now
-        return [f"{name}: {_difference(before[name], seen)}" for name, seen in now.items() if seen != before[name]]
+        found = [f"{name}: {_difference(before[name], seen)}" for name, seen in now.items() if seen != before[name]]
+        for gpu, free in self._free().items():
+            # What is less than that is not forgotten, and may become more.
+            if abs(free - (was := self._free_before[gpu])) > GPU_BYTES:
+                found.append(f"MiB free of {gpu}: {_difference(was >> 20, free >> 20)}")
+                self._free_before[gpu] = free
+        return found
 
     def _look(self) -> dict[str, object]:
         package = Path(kernelyard.__file__).parent
@@ -94,10 +100,12 @@ class Canary:
             "the decoy's life": self._decoy.poll(),
             "the secret variable": os.environ.get(VARIABLE) == self._secret,
         }
-        for gpu in self._gpus:
-            torch.cuda.empty_cache()
-            seen[f"steps of 64 MiB of memory of {gpu}"] = round(torch.cuda.mem_get_info(gpu)[0] / GPU_BYTES)
         return seen
+
+    def _free(self) -> dict[torch.device, int]:
+        if self._gpus:
+            torch.cuda.empty_cache()
+        return {gpu: torch.cuda.mem_get_info(gpu)[0] for gpu in self._gpus}
 
 
 @functools.cache

@@ -37,7 +37,8 @@ def read(path: Path, judge: str) -> list[Outcome]:
     if torn and not torn.startswith(_BEGIN) and not _BEGIN.startswith(torn):
         raise UsageError(f"{path}: expected outcomes that `exploits --json` wrote")
     kept = []
-    for number, line in enumerate(whole.splitlines(), 1):
+    # Not splitlines, which ends a line where a stranger's message has another separator.
+    for number, line in enumerate(whole.split("\n")[:-1], 1):
         try:
             entry = Line.model_validate_json(line)
         except ValidationError:

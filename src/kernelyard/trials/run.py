@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.termination import terminated_like_interrupted
 from kernelyard.trials.canary import Canary
 from kernelyard.trials.sample import Kind, Sample
-from kernelyard.trials.trial import Court, Outcome, after, try_all, try_one
+from kernelyard.trials.trial import Court, Outcome, after, of_a_lost_judge, try_all, try_one
 
 # After so many hostile samples an honest one is judged again.
 EVERY = 8
@@ -61,7 +62,7 @@ def _beside_each_other(samples: Sequence[Sample], control: Sample, courts: Seque
         free = [(stack.enter_context(pool), court) for pool, court in zip(pools, courts, strict=True)]
         # Leaving a pool waits for what is at work in it, and Ctrl-C shall not.
         stack.push(_end_those_at_work)
-        busy: dict[Future[Outcome], tuple[ProcessPoolExecutor, Court, list[str] | None]] = {}
+        busy: dict[Future[Outcome], tuple[ProcessPoolExecutor, Court, Sample, list[str] | None]] = {}
         # Of a control it is kept which hostile samples ended before it began.
         since: list[str] = []
         while True:
@@ -69,17 +70,22 @@ def _beside_each_other(samples: Sequence[Sample], control: Sample, courts: Seque
                 pool, court = free.pop()
                 is_control = len(since) >= EVERY or not ordered
                 # The first that a pool is given starts its process.
+                sample = control if is_control else ordered.popleft()
                 with deaf_children():
-                    future = pool.submit(_alone, control if is_control else ordered.popleft(), court)
-                busy[future] = (pool, court, since if is_control else None)
+                    future = pool.submit(_alone, sample, court)
+                busy[future] = (pool, court, sample, since if is_control else None)
                 if is_control:
                     since = []
             if not busy:
                 return
             for future in wait(busy, return_when=FIRST_COMPLETED).done:
-                pool, court, names = busy.pop(future)
+                pool, court, sample, names = busy.pop(future)
+                try:
+                    outcome = future.result()
+                except BrokenProcessPool:
+                    outcome = of_a_lost_judge(sample)
+                    pool = stack.enter_context(ProcessPoolExecutor(1, mp_context=spawn, initializer=end_with_parent))
                 free.append((pool, court))
-                outcome = future.result()
                 if names is not None:
                     yield from after(names, outcome)
                     continue

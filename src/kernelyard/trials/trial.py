@@ -133,6 +133,15 @@ def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
         success = f"the verdict is lost: {first_line(error)}"
     if changed := canary.changes():
         success = "; ".join([*[success] * bool(success), "it changed " + ", ".join(changed)])
+    return _outcome(sample, verdict, success, time.monotonic() - begin)
+
+
+def of_a_lost_judge(sample: Sample) -> Outcome:
+    """Where the judge's own process has ended, as by a driver's failure: it costs one verdict and no other."""
+    return _outcome(sample, None, "the verdict is lost: the judge's process ended", 0.0)
+
+
+def _outcome(sample: Sample, verdict: Verdict | None, success: str, seconds: float) -> Outcome:
     return Outcome(
         name=sample.name,
         kind=sample.kind.value,
@@ -141,7 +150,7 @@ def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
         expect=_expected(sample),
         status=verdict.status.value if verdict else None,
         message=verdict.message.partition("\n")[0] if verdict else "",
-        seconds=time.monotonic() - begin,
+        seconds=seconds,
         speedup=verdict.speedup if verdict else None,
         speedup_low=verdict.speedup_low if verdict else None,
         speedup_high=verdict.speedup_high if verdict else None,

@@ -1,0 +1,172 @@
+"""What a device or its driver does to the judge itself: the machine's fault, looked at, and nobody's verdict lost."""
+
+import errno
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from kernelyard.core.errors import UsageError
+from kernelyard.core.problem import Problem, Source
+from kernelyard.core.verdict import Phase, Status, Verdict
+from kernelyard.judge import evaluate as evaluation
+from kernelyard.judge.compiling import Build
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.plan import Plan
+from kernelyard.sandbox import witness
+from kernelyard.sandbox.deadlines import WAITING
+from kernelyard.sandbox.device_memory import DriverError
+from kernelyard.sandbox.health import Ward
+from kernelyard.sandbox.launch import SandboxKind
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.pool import Post
+from kernelyard.sandbox.session import Ended
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "campaign"))
+from verdicts import ENVIRONMENT
+
+XPU = torch.device("xpu", 0)
+
+
+class Failing(nn.Module):
+    """A sound reference until its device fails."""
+
+    error: Exception | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if Failing.error is not None:
+            raise Failing.error
+        return x.relu()
+
+
+PROBLEM = Problem(Source(Path("p.py"), "p"), Failing, lambda: [torch.randn(8, 4)], list)
+
+
+@pytest.fixture
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Verdict]:
+    """The verdict on a stub of an accelerator, whose worker does `begin` as it starts, and whose examination is
+    `examine`; looks at the device stand in `judged.looks`."""
+    monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path))
+    monkeypatch.setattr(Failing, "error", None)
+    monkeypatch.setattr(evaluation, "standing", lambda *_: ())
+    monkeypatch.setattr(evaluation, "describe", lambda _: ENVIRONMENT)
+
+    class Session:
+        process = SimpleNamespace(missing={})
+
+        def __init__(self, begin: Callable[[], None]) -> None:
+            self.begin_start = begin
+
+        def __enter__(self) -> "Session":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def judge(
+        *,
+        begin: Callable[[], None] = lambda: None,
+        examine: Callable[..., Exam] | None = None,
+        look: Callable[..., str | None] = lambda *_: None,
+        on_phase: Callable[[str], None] = lambda _: None,
+    ) -> Verdict:
+        looks.clear()
+        monkeypatch.setattr(evaluation, "Session", lambda *_: Session(begin))
+        if examine is not None:
+            monkeypatch.setattr(evaluation, "_examine", examine)
+
+        def looked(device: torch.device, turn: Any) -> str | None:
+            looks.append(device)
+            return look(device, turn)
+
+        pool: Any = SimpleNamespace(post=Post(SandboxKind.NATIVE, Limits(), str(XPU)), take=lambda: None)
+        return evaluation.evaluate(
+            PROBLEM, Source(Path("s.py"), "s"), device=XPU, dtype=torch.float32, sandbox=SandboxKind.NATIVE,
+            limits=Limits(), pool=pool, ward=Ward(tmp_path / "quarantine", looked), build=Build(), on_phase=on_phase,
+        )  # fmt: skip
+
+    looks: list[torch.device] = []
+    judge.looks = looks  # type: ignore[attr-defined]
+    return judge
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def raises(*_: object, **__: object) -> Any:
+        raise error
+
+    return raises
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("CUDA error: an uncorrectable ECC error was encountered", Status.INFRA_ERROR),
+        ("CUDA error: device-side assert triggered", Status.INVALID_PROBLEM),
+    ],
+)
+def test_a_context_that_the_judge_loses_is_no_fault_of_the_problems(judged: Any, said: str, status: Status) -> None:
+    """`invalid_problem` is kept for good; but an index beyond a table is the problem's own."""
+
+    def examine(case: Any, built: Any, candidate: Any, open_baseline: Any, found: Any) -> Any:
+        exam = Exam(case.problem, case.dtype, torch.device("cpu"), Plan().tolerance)
+        exam.first_question()
+        found.phase = Phase.CHECK
+        Failing.error = torch.AcceleratorError(said)
+        return exam.question()
+
+    assert judged(examine=examine).status is status
+    assert bool(judged.looks) is (status is Status.INFRA_ERROR)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("2 MiB"),
+        DriverError("cuMemCreate: ECC_UNCORRECTABLE"),
+        UsageError("no NVIDIA device '1'"),
+    ],
+)
+def test_a_device_that_takes_no_worker_is_no_fault_of_the_problems(judged: Any, error: Exception) -> None:
+    """Others may have filled it, and nothing of the problem ran."""
+    assert judged(begin=raising(error)).status is Status.INFRA_ERROR and judged.looks
+
+
+def test_the_wait_for_the_look_is_told(judged: Any) -> None:
+    """A run ends a judge that is silent for long, and others may have the device for an hour."""
+    said: list[str] = []
+    at: list[str] = []
+    judged(
+        examine=raising(Ended(Status.TIMEOUT, Phase.CHECK, "no answer")), on_phase=said.append,
+        look=lambda *_: at.append(said[-1]),
+    )  # fmt: skip
+    assert at == [WAITING]
+
+
+def test_a_look_that_cannot_be_made_costs_no_verdict(judged: Any) -> None:
+    examine = raising(Ended(Status.TIMEOUT, Phase.CHECK, "no answer"))
+    look = raising(BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"))
+    assert judged(examine=examine, look=look).status is Status.TIMEOUT
+
+
+def test_the_float64_model_is_back_on_the_device_when_the_host_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question that neither holds is skipped, and the next one is asked as ever."""
+    exam = Exam(PROBLEM, torch.float32, torch.device("cpu"), Plan().tolerance)
+    device: Any = SimpleNamespace(type="gpu")
+    exam.device = device
+    moves: list[Any] = []
+    exam.exact = SimpleNamespace(to=moves.append)  # type: ignore[assignment]
+    errors = [torch.OutOfMemoryError("the GPU"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+    monkeypatch.setattr(exam, "_exact", lambda *_: raising(errors.pop(0))())
+    with pytest.raises(RuntimeError, match="can't allocate"):
+        exam.exact_answer([])
+    assert moves == [torch.device("cpu"), device]
+
+
+def test_a_gpu_whose_node_has_gone_is_unfit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(witness, "standing", raising(UsageError("no NVIDIA device '1'")))
+    assert witness.fallen(SandboxKind.NATIVE, "cuda:1") == "cuda:1: no NVIDIA device '1'"
