@@ -16,7 +16,7 @@ from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge import evaluate as evaluation
 from kernelyard.judge.compiling import Build
-from kernelyard.judge.exam import Exam
+from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox import witness
 from kernelyard.sandbox.deadlines import WAITING
@@ -121,6 +121,16 @@ def test_a_context_that_the_judge_loses_is_no_fault_of_the_problems(judged: Any,
 
     assert judged(examine=examine).status is status
     assert bool(judged.looks) is (status is Status.INFRA_ERROR)
+
+
+def test_of_a_lost_context_nothing_is_given_back_and_the_verdict_stands(
+    judged: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call of the driver fails then, those that tidy up as well."""
+    lost = torch.AcceleratorError("CUDA error: unspecified launch failure")
+    monkeypatch.setattr(evaluation, "make_room", raising(lost))
+    verdict = judged(examine=raising(InvalidProblem("the reference fails")))
+    assert verdict.status is Status.INFRA_ERROR and "unspecified launch failure" in verdict.message and judged.looks
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,8 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
             except (EOFError, OSError):
                 return
             if refusal := ward.refusal(device):
-                pipe.send(Answer(None, refusal, unfit=refusal, asked=False))
+                with suppress(OSError):
+                    pipe.send(Answer(None, refusal, unfit=refusal, asked=False))
                 continue
             try:
                 if loaded is None or loaded[0] != entry.source:

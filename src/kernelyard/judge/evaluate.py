@@ -79,7 +79,8 @@ def evaluate(
             case = _Case(problem, solution, device, dtype, workers, deadlines, plan, policy, build, ceilings, on_phase)
             made = _looked_at(partial(_attempt, case), plan.second_look)
         if made.abnormal:
-            make_room(device)
+            with suppress(torch.AcceleratorError):  # of a context that is lost nothing is given back
+                make_room(device)
             on_phase(WAITING)
             # Alone, like an evaluation: another's memory would be taken for what this one left behind.
             after = f"{made.status.value} of {solution.path.name}, sha256 {solution.sha256[:16]}"
@@ -217,7 +218,7 @@ def _attempt(case: _Case) -> _Attempt:
                 make_room(case.device)
                 if flag := sanitized(exam, case.solution, built, post, case.deadlines, case.plan.sanitizer):
                     found.flag(flag)
-    except (InvalidProblem, torch.OutOfMemoryError) as error:
+    except (InvalidProblem, torch.OutOfMemoryError, torch.AcceleratorError) as error:
         if reason := _device_failure(error):
             return _Attempt(Status.INFRA_ERROR, reason, found.phase, found)
         crowded = isinstance(error, torch.OutOfMemoryError) or isinstance(error.__cause__, torch.OutOfMemoryError)
