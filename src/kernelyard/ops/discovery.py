@@ -100,9 +100,9 @@ def _holding(name: str, file: str, expected: list[str]) -> ModuleType:
     path = f"ops/{name}/{file}.py"
     try:
         module = import_module(f"kernelyard.ops.{name}.{file}")
+    except (UsageError, ModuleNotFoundError):
+        raise  # a compiler that is not installed: the backend is passed over, or refused by name
     except FAULTS as error:
-        if isinstance(error, UsageError):
-            raise
         raise UsageError(f"{path} cannot be imported: {first_line(error)}; expected {' and '.join(expected)}") from None
     if missing := [each for each in expected if not hasattr(module, each)]:
         raise UsageError(f"{path} defines no {' and no '.join(missing)}; expected {' and '.join(expected)}")

@@ -67,7 +67,7 @@ def fused_add_rms_norm(
     if input.dim() == 0 or residual.shape != input.shape:
         raise UsageError(
             f"input and residual have shapes {list(input.shape)} and {list(residual.shape)}, "
-            "expected one, of a dimension or more"
+            "expected one shape, of a dimension or more"
         )
     eps = default_eps(input) if eps is None else check_number("fused_add_rms_norm", "eps", eps)
     offset = check_number("fused_add_rms_norm", "offset", offset)
