@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernelyard.core.environment import Environment
 from kernelyard.core.errors import first_line
-from kernelyard.core.folders import state_folder
 from kernelyard.core.imports import uncollected
 from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.policy import Policy
@@ -186,7 +185,7 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
         from kernelyard.judge.floor import measure_ceilings
         from kernelyard.sandbox.health import Ward
         from kernelyard.sandbox.pool import Pool, Post
-        from kernelyard.sandbox.turn import NoTurn, turn
+        from kernelyard.sandbox.turn import look_alone
 
     device = torch.device(device_name)
     interpreter.choose_for(device.type)
@@ -234,8 +233,7 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
             except Exception as error:
                 fault = f"the judge failed: {first_line(error)}"
                 # A device that has failed in the judge's hands fails for all that come.
-                with suppress(NoTurn, OSError):
-                    ward.look(device, fault, turn(device, terms.deadlines.queue, state_folder()))
+                look_alone(ward, device, fault, terms.deadlines.queue)
                 answer = Answer(None, fault, unfit=_unfit(ward, device, terms))
             try:
                 pipe.send(answer)

@@ -34,7 +34,7 @@ from kernelyard.sandbox.health import Ward
 from kernelyard.sandbox.launch import Limits, SandboxError, SandboxKind
 from kernelyard.sandbox.pool import Pool, Post
 from kernelyard.sandbox.session import Ended, Session
-from kernelyard.sandbox.turn import NoTurn, turn
+from kernelyard.sandbox.turn import look_alone, turn
 from kernelyard.sandbox.witness import standing
 
 
@@ -82,10 +82,8 @@ def evaluate(
             with suppress(torch.AcceleratorError):  # of a context that is lost nothing is given back
                 make_room(device)
             on_phase(WAITING)
-            # Alone, like an evaluation: another's memory would be taken for what this one left behind.
             after = f"{made.status.value} of {solution.path.name}, sha256 {solution.sha256[:16]}"
-            with suppress(NoTurn, OSError):  # a look that cannot be made costs no verdict
-                ward.look(device, after, turn(device, deadlines.queue, state_folder()))
+            look_alone(ward, device, after, deadlines.queue)
     status, message, phase, found = made.status, made.message, made.phase, made.found
 
     measured = found.measured if status is Status.PASSED else None

@@ -16,7 +16,7 @@ from torch import Tensor
 from kernelyard.core.problem import each_tensor
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.parts import part
-from kernelyard.judge.question import Question, tensors_of
+from kernelyard.judge.question import Question, bytes_of, tensors_of
 from kernelyard.judge.stress import Stress, Unfair, stressed
 
 ROWS_BYTES = 16 << 20
@@ -78,7 +78,7 @@ def mixed(exam: Exam, stresses: Sequence[Stress]) -> Mixed:
     rows = exam.parted[0]
     chosen = stresses if len(stresses) <= rows // 2 else secrets.SystemRandom().sample(stresses, rows // 2)
     band = rows // max(len(chosen), 2)
-    size = sum(tensor.nbytes for tensor in (*tensors_of(arguments), *exam.answer))
+    size = bytes_of(arguments, exam.answer)
     width = min(band, max(1, ROWS_BYTES * rows // max(size, 1)))
     parts = []
     for i, stress in enumerate(chosen):

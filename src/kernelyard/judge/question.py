@@ -1,5 +1,6 @@
 """What is asked of a solution, and what the reference answers to it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -49,7 +50,12 @@ class Question:
     @property
     def bytes(self) -> int:
         """Of its inputs and answers."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in (*self.pristine(), *self.honest))
+        return bytes_of(self.arguments, self.honest)
+
+
+def bytes_of(arguments: list[Any], answers: Sequence[Tensor]) -> int:
+    """Of one call's inputs and answers."""
+    return sum(tensor.nbytes for tensor in (*tensors_of(arguments), *answers))
 
 
 def tensors_of(arguments: list[Any]) -> list[Tensor]:

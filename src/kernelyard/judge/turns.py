@@ -23,7 +23,7 @@ from torch import Tensor
 from kernelyard.core.cold_cache import ColdCache
 from kernelyard.judge.clock import Side
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.question import tensors_of
+from kernelyard.judge.question import bytes_of
 from kernelyard.judge.room import clearing_seconds, make_room
 from kernelyard.sandbox.returned import Fetched, Kept, Ran
 from kernelyard.sandbox.session import Session
@@ -108,7 +108,7 @@ def run_sets(
     """One request with a call on each set, whose answers, like `answer`, are in the judge's hands when it ends."""
     make_room(session.device, roomy=session.lender.roomy)
     session.lend(answer, len(sets))
-    crossing = sum(tensor.nbytes for arguments in sets for tensor in (*tensors_of(arguments), *answer))
+    crossing = sum(bytes_of(arguments, answer) for arguments in sets)
     pause = clearing_seconds(crossing, session.device, roomy=session.lender.roomy)
 
     def ready() -> None:

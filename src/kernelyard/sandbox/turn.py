@@ -12,7 +12,8 @@ from typing import IO
 import torch
 
 from kernelyard.core.errors import UsageError
-from kernelyard.sandbox.health import identity
+from kernelyard.core.folders import state_folder
+from kernelyard.sandbox.health import Ward, identity
 
 _LOOK_SECONDS = 0.05
 # On a loaded machine a look may be late by a second or so.
@@ -81,3 +82,12 @@ def _locked(file: IO[str], *, shared: bool = False) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def look_alone(ward: Ward, device: torch.device, after: str, seconds: float) -> None:
+    """Have `ward` look at `device` in a turn of its own: another's memory would be taken for what was left behind.
+
+    A look that has no turn after `seconds`, or cannot be made, costs nobody a verdict.
+    """
+    with contextlib.suppress(NoTurn, OSError):
+        ward.look(device, after, turn(device, seconds, state_folder()))
