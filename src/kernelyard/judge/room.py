@@ -2,7 +2,7 @@
 
 import torch
 
-from kernelyard.sandbox.device_memory import KEPT_BYTES
+from kernelyard.sandbox.clearing import gave_back
 
 # Of a request's inputs and answers, at most, where nearly all are inputs: the judge's with its looks (3), those that
 # stay mapped where they cross (2 of the solution's, which hands inputs back to be looked at, 1 of the baseline's), and
@@ -19,31 +19,21 @@ IDLE_BYTES = 1 << 30
 SPARE = 4
 """Of a device's memory, the part that has to be free for a worker that needs more than it had."""
 
-CLEARED = 1e11
-"""Bytes of a request a second, between giving its memory back and timing the next: what is given back is cleared by the
-device meanwhile. On an H200 copies took up to 15 % longer for 30 ms after 12 GB, and after a request of 12 GB up to
-three times as much is given back. On H100s of 80 GB, without the pause, calls of 4.27 ms took 4.96 in some turns, more
-often in the baseline's, which follow looks at the solution's answers: six references of 9 to 13 GB were 1.03x to 1.06x
-of themselves."""
-
 
 def make_room(device: torch.device, *, roomy: bool = False) -> None:
     """Give back the memory that this process's allocator keeps for itself: the workers share the device.
 
     `roomy`: not while enough is free without.
     """
-    if device.type != "cuda" or _idle_bytes(device) <= IDLE_BYTES:
+    idle = _idle_bytes(device) if device.type == "cuda" else 0
+    if idle <= IDLE_BYTES:
         return
     if roomy:
         free, total = torch.cuda.mem_get_info(device)
         if SPARE * free >= total:
             return
     torch.cuda.empty_cache()
-
-
-def clearing_seconds(request_bytes: int, device: torch.device, *, roomy: bool) -> float:
-    """How long to leave the device alone before a request of so many bytes is timed; 0 where memory stays mapped."""
-    return 0.0 if device.type == "cpu" or roomy or request_bytes <= KEPT_BYTES else request_bytes / CLEARED
+    gave_back(idle - _idle_bytes(device), device)
 
 
 def _idle_bytes(device: torch.device) -> int:
@@ -70,8 +60,7 @@ def has_room(request_bytes: int, device: torch.device, *, whole: bool, kept: int
 
     `whole`: the float64 answer is computed at once. `kept`: bytes that stay mapped already, and need not be free.
 
-    To free and to have 6 GB anew was 38 % of a verdict's time. And of calls of 3.03 ms, on an H200 that did so, half
-    took 3.38 and none took anything between, the baseline's more often: what is freed seems to be cleared meanwhile.
+    To free and to have 6 GB anew was 38 % of a verdict's time.
     """
     needed = TO_COME * request_bytes * (WHOLE if whole else 1)
     return device.type == "cuda" and needed <= torch.cuda.mem_get_info(device)[0] + kept

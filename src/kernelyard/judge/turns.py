@@ -23,8 +23,8 @@ from torch import Tensor
 from kernelyard.core.cold_cache import ColdCache
 from kernelyard.judge.clock import Side
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.question import bytes_of
-from kernelyard.judge.room import clearing_seconds, make_room
+from kernelyard.judge.room import make_room
+from kernelyard.sandbox.clearing import seconds_until_clear
 from kernelyard.sandbox.returned import Fetched, Kept, Ran
 from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
@@ -105,15 +105,18 @@ def run_sets(
     manner: Manner = Manner.COLD,
     before: Callable[[], None] = lambda: None,
 ) -> Ran:
-    """One request with a call on each set, whose answers, like `answer`, are in the judge's hands when it ends."""
+    """One request with a call on each set, whose answers, like `answer`, are in the judge's hands when it ends.
+
+    It begins when what was given back of the device is cleared. Before it waited, six references of 9 to 13 GB were
+    1.03x to 1.06x of themselves on H100s of 80 GB: a look at the solution's answer gives memory back, and it is the
+    baseline's turn that follows.
+    """
     make_room(session.device, roomy=session.lender.roomy)
     session.lend(answer, len(sets))
-    crossing = sum(bytes_of(arguments, answer) for arguments in sets)
-    pause = clearing_seconds(crossing, session.device, roomy=session.lender.roomy)
 
     def ready() -> None:
         before()
-        if pause:
+        if pause := seconds_until_clear(session.device):
             time.sleep(pause)
 
     return session.run(sets, manner=manner, keep=keep, before=ready)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelyard.sandbox.clearing import gave_back
 from kernelyard.sandbox.wire import POISON, WIRE_DTYPES, SharedBytes, TensorSpec
 
 KEPT_BYTES = 256 << 20
@@ -160,6 +161,7 @@ class DeviceBytes:
             self.settle()
             _call(driver.cuMemUnmap, address, self._mapped)
             _call(driver.cuMemAddressFree, address, self._mapped)
+            gave_back(self._mapped, self.device)
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -8,6 +8,7 @@ import contextlib
 
 import torch
 
+from kernelyard.sandbox.clearing import gave_back
 from kernelyard.sandbox.device_memory import KEPT_BYTES, DeviceBytes, DriverError, Shared
 from kernelyard.sandbox.wire import SharedBytes
 
@@ -98,5 +99,7 @@ class Lender:
             return DeviceBytes.create(size, self.device)
         except torch.OutOfMemoryError:
             # What this process's allocator keeps for itself is room as well.
+            reserved = torch.cuda.memory_reserved(self.device)
             torch.cuda.empty_cache()
+            gave_back(reserved - torch.cuda.memory_reserved(self.device), self.device)
             return DeviceBytes.create(size, self.device)
