@@ -180,3 +180,26 @@ def test_the_float64_model_is_back_on_the_device_when_the_host_has_failed(monkey
 def test_a_gpu_whose_node_has_gone_is_unfit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(witness, "standing", raising(UsageError("no NVIDIA device '1'")))
     assert witness.fallen(SandboxKind.NATIVE, "cuda:1") == "cuda:1: no NVIDIA device '1'"
+
+
+@pytest.mark.parametrize("ending", ["the judge", "a worker"])
+@pytest.mark.parametrize("reference_too", [True, False])
+def test_who_runs_out_of_memory_as_the_reference_does_is_not_to_blame(
+    judged: Any, ending: str, reference_too: bool
+) -> None:
+    """On an H100 of 80 GB six of KernelBench's references were `out_of_memory` in the solution's place."""
+    asked: list[tuple[str, int]] = []
+
+    def examine(case: Any, built: Any, candidate: Any, open_baseline: Any, found: Any) -> Any:
+        asked.append((case.solution.text, case.plan.rounds))
+        found.phase = Phase.CHECK
+        if len(asked) == 1 or reference_too:
+            if ending == "the judge":
+                raise torch.OutOfMemoryError("7 GiB")
+            raise Ended(Status.OUT_OF_MEMORY, Phase.CHECK, "CUDA out of memory")
+        raise Ended(Status.TIMEOUT, Phase.CHECK, "no answer")
+
+    verdict = judged(examine=examine)
+    assert verdict.status is (Status.INFRA_ERROR if reference_too else Status.OUT_OF_MEMORY)
+    assert ("too large for this machine" in verdict.message) is reference_too
+    assert asked == [("s", Plan().rounds), ("p\n\n\nModelNew = Model\n", 3)] and judged.looks
