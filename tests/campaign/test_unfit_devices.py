@@ -67,6 +67,26 @@ def test_one_candidate_does_not_take_every_device(tmp_path: Path, monkeypatch: p
     assert said.pop(0) is Status.INFRA_ERROR and set(said.values()) == {Status.INCORRECT_VALUE} and len(said) == 11
 
 
+@pytest.mark.parametrize(("message", "attempts"), [("too large for this machine: why", 1), ("a passing fault", 3)])
+def test_what_a_machine_is_too_small_for_is_tried_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, attempts: int
+) -> None:
+    asked: list[str] = []
+
+    def judge(slot: Slot, entry: Entry, solution: Source, build: Build) -> Answer:
+        asked.append(slot.device)
+        verdict = judged(Key(1, 1, 0), Status.INFRA_ERROR, solution.sha256, PROBLEM.sha256).verdict
+        return Answer(verdict.model_copy(update={"message": message}).model_dump_json())
+
+    monkeypatch.setattr(Slot, "judge", judge)
+    found = [Candidate(Key(1, 1, 0), Source(Path("0.py"), "x"))]
+    with Ledger(tmp_path, create=True) as ledger:
+        ledger.begin(SUITE, SETTINGS, ENVIRONMENT)
+        Pipeline(ledger, SUITE, found, TERMS, ["xpu:0"], ENVIRONMENT, jobs=1).run()
+        assert [one.verdict.message for one in ledger.judged()] == [message]
+    assert len(asked) == attempts
+
+
 def served(monkeypatch: pytest.MonkeyPatch, ward: Ward, error: Exception) -> Answer:
     """What a slot's process answers for one candidate, in whose judging this is raised."""
 

@@ -20,6 +20,7 @@ from kernelyard.core.environment import Environment
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge.compiling import Build, build, builds
 from kernelyard.judge.headers import WORTH_BUILDS, precompile
+from kernelyard.judge.size import TOO_LARGE
 from kernelyard.sandbox.pool import Post
 from kernelyard.suites.kernelbench import too_large
 from kernelyard.suites.suite import Entry, Suite
@@ -118,8 +119,10 @@ class Pipeline:
                 again = True
             else:
                 verdict = self._verdict(task, answer)
-                # With whom a device became unfit, it is not tried on the next: one candidate would take them all.
-                again = verdict.status is Status.INFRA_ERROR and self._attempts[key] < ATTEMPTS and not answer.unfit
+                # With whom a device became unfit, it is not tried on the next: one candidate would take them all. And
+                # a device that is too small for a problem stays so.
+                for_good = bool(answer.unfit) or verdict.message.startswith(TOO_LARGE)
+                again = verdict.status is Status.INFRA_ERROR and self._attempts[key] < ATTEMPTS and not for_good
                 if not again:
                     self._keep(task, verdict, began, time.monotonic() - begin)
             self.work.judged(task, again=again)
