@@ -10,7 +10,7 @@ from torch import Tensor
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Status
 from kernelyard.judge import compare as module
-from kernelyard.judge.compare import Yardstick, compare, passes
+from kernelyard.judge.compare import Yardstick, compare, fingerprint, passes
 
 TOLERANCE = Tolerance()
 
@@ -286,3 +286,19 @@ def test_integers_in_chunks_are_as_in_one_piece(monkeypatch: pytest.MonkeyPatch)
     whole = compare("output", got, reference, honest, TOLERANCE)
     monkeypatch.setattr(module, "CHUNK", 77)
     assert compare("output", got, reference, honest, TOLERANCE) == whole
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.bool], ids=str)
+def test_a_fingerprint_is_that_of_the_bits_and_their_places(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 100)
+    x = torch.randn(30, 11).gt(0).to(dtype) if dtype is torch.bool else torch.randn(30, 11).to(dtype)
+    mark = fingerprint(x)
+    assert mark == fingerprint(x.clone()) == fingerprint(x.t().contiguous().t())
+    other = x.clone()
+    other[29, 3] = ~other[29, 3] if dtype is torch.bool else -other[29, 3]
+    assert fingerprint(other) != mark
+    swapped = x.clone()
+    swapped[[0, 20]] = x[[20, 0]]  # lies in another piece
+    assert fingerprint(swapped) != mark

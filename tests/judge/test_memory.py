@@ -13,7 +13,13 @@ from torch.utils._pytree import tree_leaves
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
-from kernelyard.judge import answers, compare, exam, stress
+from kernelyard.judge import answers, checking, compare, exam, mixed, room, stress
+from kernelyard.judge.findings import Findings
+from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.handing import describe
+from kernelyard.sandbox.lending import Lender
+from kernelyard.sandbox.returned import Fetched
+from kernelyard.sandbox.wire import named_leaves
 from kernelyard.suites.kernelbench import load_problem
 
 LINEAR = Path(__file__).parents[1] / "exploits/problems/linear.py"
@@ -101,6 +107,57 @@ def test_a_stressed_one_does(each: stress.Stress, problem: Problem, small: None)
         else:
             asked.mark_values(question, [other.clone() for other in question.honest])
     assert peak.bytes <= MOST * INPUT
+
+
+class Here:
+    """A worker's part in this process: copies of the inputs, the answer, and copies of either that cross."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model, self.device, self.lender = model, torch.device("cpu"), Lender(torch.device("cpu"))
+        self.staged, self.returned = list[Any](), list[Any]()
+
+    def run(self, sets: list[list[Any]]) -> None:
+        self.staged, self.returned = [], []
+        self.staged = [[value.clone() for value in arguments] for arguments in sets]
+        with torch.no_grad():
+            self.returned = [self.model(*arguments) for arguments in self.staged]
+
+    def fetch(self, index: int, _expected: object, what: str = "outputs") -> Fetched:
+        leaves = named_leaves(self.staged[index] if what == "inputs" else self.returned[index])
+        described = tuple(describe(name, value) for name, value in leaves)
+        return Fetched(described, tuple(value.clone() for _, value in leaves))
+
+
+def test_the_checks_fit_a_device_that_holds_no_stress_of_the_whole(
+    problem: Problem, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With inputs and answers of 8.6 GB each a card of 80 GB holds 9.6 of either. Where an answer crosses, and in a
+    worker between its input and its answer, there is one more."""
+    monkeypatch.setattr(checking, "holds_stressed", lambda *_: False)
+    monkeypatch.setattr(mixed, "ROWS_BYTES", INPUT // 50)
+    asked = exam.Exam(problem, torch.float32, torch.device("cpu"), Tolerance())
+    plan, found = Plan(round_bytes=INPUT // 12), Findings()
+    worker: Any = Here(asked.model)
+    with Peak() as peak:
+        first = asked.first_question()
+        peak.bytes = 0  # so far nobody else has anything
+        checking.check(asked, worker, first, found)
+        del first
+        question = asked.question()
+        checking.ask(asked, worker, question, found)
+        del question
+        checking.check_stresses(asked, worker, plan, found, 2 * INPUT)
+    assert peak.bytes <= 7.3 * INPUT
+    # Of so few rows not each is fair every time.
+    assert sum(stress.outcome == "passed" for stress in found.stresses) >= 5
+
+
+def test_a_stress_of_the_whole_is_asked_where_all_of_a_devices_memory_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a card of 80 GB of 13 GB, and not of 15."""
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 30, 85 * 10**9))
+    assert room.holds_stressed(12_900_000_000, cuda) and not room.holds_stressed(15_000_000_000, cuda)
+    assert room.holds_stressed(1 << 40, torch.device("cpu"))
 
 
 def test_what_was_judged_is_gone_with_its_verdict() -> None:

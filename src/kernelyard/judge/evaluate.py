@@ -316,11 +316,12 @@ def _examine(
     del first
     for trial in range(1, plan.trials):
         question = exam.question()
+        degenerate = exam.degenerate(question, first_answer) if trial == 1 else None
+        first_answer = ()  # before the worker answers: of 8 GB each there is no room for one more
         ask(exam, candidate, question, found)
-        if trial == 1 and (reason := exam.degenerate(question, first_answer)):
-            found.flag(Flag(name="degenerate_problem", evidence=reason))
+        if degenerate:
+            found.flag(Flag(name="degenerate_problem", evidence=degenerate))
         del question
-    del first_answer
     check_order(exam, candidate, plan, found, question_bytes)
     case.on_phase("checking under stress")
     check_stresses(exam, candidate, plan, found, question_bytes)

@@ -13,6 +13,11 @@ TO_COME = 8
 # How much more where the float64 answer to a large question is computed as a whole.
 WHOLE = 2
 
+# Of a question's inputs and answers, what is alive where all of it is under a stress: on the judge's side 6 of one that
+# is as large as its answer, which has a ruler in float64 beside it, and in a worker 3. With 15 GB an H100 of 80 GB had
+# room for that in one verdict and none in the next, and two of KernelBench's references were `out_of_memory`.
+STRESSED = 6
+
 IDLE_BYTES = 1 << 30
 """What the judge's allocator may keep of a GPU: giving it back and taking it anew is milliseconds of a request."""
 
@@ -53,6 +58,12 @@ def counts_of(calls: int, question_bytes: int, device: torch.device) -> tuple[in
     if device.type == "cuda" and IN_FLIGHT * 2 * few * question_bytes > torch.cuda.mem_get_info(device)[1]:
         return (few,)
     return (few, 2 * few)
+
+
+def holds_stressed(question_bytes: int, device: torch.device) -> bool:
+    """Whether a question of so many bytes can be stressed as a whole; by all of the memory, so that no solution has a
+    say."""
+    return device.type != "cuda" or STRESSED * question_bytes <= torch.cuda.mem_get_info(device)[1]
 
 
 def has_room(request_bytes: int, device: torch.device, *, whole: bool, kept: int = 0) -> bool:
