@@ -13,7 +13,7 @@ from kernelyard.campaign.records import Judged
 from kernelyard.campaign.selfjudged import as_solution, self_judged, write_references
 from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
-from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence, Phase, Status
+from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence, Phase, Status, Timing
 from kernelyard.report.selfjudged import self_judged_table
 from kernelyard.suites.sources import folder
 from kernelyard.suites.suite import Suite
@@ -49,6 +49,9 @@ def test_each_level_is_counted_and_only_what_fails_is_named() -> None:
     table = self_judged_table(SUITE, self_judged(SUITE, [*verdicts, noisy]))
     line = "| 1/4_Made_Up | passed, inconclusive | 1.00x (0.99-1.01) | 50.0 % | 1.00 ms | 3 |"
     assert f"{line} too noisy to tell a tie; bits_differ: so they do |" in table
+    times = Timing(samples_ms=(1.0, 1.0, 1.0, 2.0, 2.0), timer="cuda_event", cache="cold")
+    table = self_judged_table(SUITE, self_judged(SUITE, [*verdicts, of_itself(SUITE, 4, 1.3, time=times)]))
+    assert "| its calls take 1.00 ms to 2.00 ms (20th to 80th percentile) |" in table
     alone = suite_of(1)
     assert self_judged_table(alone, self_judged(alone, verdicts)).endswith("All of them passed and are a tie.")
 

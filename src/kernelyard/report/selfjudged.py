@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from statistics import median
 
 from kernelyard.campaign.selfjudged import SelfJudged
-from kernelyard.core.verdict import Verdict
+from kernelyard.core.verdict import Timing, Verdict
 from kernelyard.judge.decision import DEAF
 from kernelyard.report.table import NOT_MEASURED, format_interval, format_ms, format_percent
 from kernelyard.report.untrusted import visible
 from kernelyard.suites.suite import Suite
 
 LONGEST_REASON = 240
+UNLIKE = 1.1
+"""Times a call's 20th percentile, what the 80th is where no few rounds tell two percent."""
 # A reference calls libraries.
 OF_EVERY_REFERENCE = {"no_own_kernel"}
 
@@ -72,8 +74,15 @@ def _cells(each: SelfJudged) -> tuple[str, ...]:
         format_percent(None if verdict.noise is None else 100 * verdict.noise),
         format_ms(verdict.time.p50_ms) if verdict.time else NOT_MEASURED,
         str(verdict.evidence.launches) if verdict.evidence else NOT_MEASURED,
-        "; ".join(_line(reason) for reason in (verdict.message, loud, *flags) if reason),
+        "; ".join(_line(reason) for reason in (verdict.message, _unlike(verdict.time), loud, *flags) if reason),
     )
+
+
+def _unlike(time: Timing | None) -> str:
+    """That calls on inputs of one size take unlike times, by the problem or the host; else empty."""
+    if time is None or time.p80_ms <= UNLIKE * time.p20_ms:
+        return ""
+    return f"its calls take {format_ms(time.p20_ms)} to {format_ms(time.p80_ms)} (20th to 80th percentile)"
 
 
 def _line(text: str) -> str:
