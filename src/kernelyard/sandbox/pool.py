@@ -25,8 +25,9 @@ from kernelyard.sandbox.limits import Limits
 # After a start that failed; the next may find a machine that is less loaded.
 _PAUSE_SECONDS = 1.0
 # A verdict takes two workers, and on an H100 as little as 2 s; a worker takes 3 s to start beside others. With two in
-# waiting, verdicts waited 0.5 to 3 s for the next. On a CPU, workers that start take time from those that are timed.
-_WAITING, _WAITING_CPU = 4, 2
+# waiting, verdicts waited 0.5 to 3 s for the next; with four, two of nine of 1.8 s waited 0.8 and 1.0 s. On a CPU,
+# workers that start take time from those that are timed.
+_WAITING, _WAITING_CPU = 6, 2
 
 
 @dataclass(frozen=True)
