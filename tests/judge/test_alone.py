@@ -13,10 +13,12 @@ from torch import Tensor
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Decision, Status, Timing
+from kernelyard.judge import alone
 from kernelyard.judge.alone import DISTURBED, TURNS, time_alone
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement
 from kernelyard.judge.statistics import Ratio
+from kernelyard.sandbox import clearing
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.returned import Ran
 from kernelyard.sandbox.session import Ended
@@ -164,3 +166,14 @@ def test_a_baseline_that_fails_alone_is_nobodys_fault(exam: Exam) -> None:
     with pytest.raises(End) as raised:
         looked_at(exam, Failing(1.0, 1.0), measured(Decision.FASTER, 1.0))
     assert raised.value.status is Status.INFRA_ERROR
+
+
+def test_what_the_solution_held_is_cleared_before_the_baseline_is_timed(
+    exam: Exam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [10 << 30, 40 << 30]
+    monkeypatch.setattr(alone, "_free_bytes", lambda _: free.pop(0))
+    monkeypatch.setattr(clearing, "_clear", {})
+    looked_at(exam, Baseline(1.0, 1.0), measured(Decision.TIE, 1.0))
+    # Of a CPU nothing is waited for: no request has a clock that others' clearing could touch.
+    assert clearing._clear and not free

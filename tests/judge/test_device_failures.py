@@ -17,7 +17,9 @@ from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge import evaluate as evaluation
 from kernelyard.judge.compiling import Build
 from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.findings import End, blameless
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.size import TOO_LARGE
 from kernelyard.sandbox import witness
 from kernelyard.sandbox.deadlines import WAITING
 from kernelyard.sandbox.device_memory import DriverError
@@ -188,10 +190,10 @@ def test_who_runs_out_of_memory_as_the_reference_does_is_not_to_blame(
     judged: Any, ending: str, reference_too: bool
 ) -> None:
     """On an H100 of 80 GB six of KernelBench's references were `out_of_memory` in the solution's place."""
-    asked: list[tuple[str, int]] = []
+    asked: list[Any] = []
 
     def examine(case: Any, built: Any, candidate: Any, open_baseline: Any, found: Any) -> Any:
-        asked.append((case.solution.text, case.plan.rounds))
+        asked.append(case)
         found.phase = Phase.CHECK
         if len(asked) == 1 or reference_too:
             if ending == "the judge":
@@ -201,5 +203,64 @@ def test_who_runs_out_of_memory_as_the_reference_does_is_not_to_blame(
 
     verdict = judged(examine=examine)
     assert verdict.status is (Status.INFRA_ERROR if reference_too else Status.OUT_OF_MEMORY)
-    assert ("too large for this machine" in verdict.message) is reference_too
-    assert asked == [("s", Plan().rounds), ("p\n\n\nModelNew = Model\n", 3)] and judged.looks
+    assert ("too large for this machine" in verdict.message) is reference_too and judged.looks
+    own, reference = asked
+    assert (own.solution.text, reference.solution.text) == ("s", "p\n\n\nModelNew = Model\n")
+    assert own.build is not None and reference.build is None, "which is not the solution's"
+    assert (own.last, reference.last) == (Phase.TIME, Phase.CHECK) and reference.plan.seconds == 0
+
+
+def test_who_says_so_before_there_was_anything_to_take_is_not_excused(judged: Any) -> None:
+    """Whoever raised a MemoryError while it was built or loaded had no verdict where the reference is too large."""
+    asked: list[Phase] = []
+
+    def examine(case: Any, built: Any, candidate: Any, open_baseline: Any, found: Any) -> Any:
+        asked.append(case.last)
+        if len(asked) > 1:
+            return None  # the reference runs out of memory later, if at all
+        found.phase = Phase.LOAD
+        raise Ended(Status.OUT_OF_MEMORY, Phase.LOAD, "MemoryError")
+
+    assert judged(examine=examine).status is Status.OUT_OF_MEMORY and asked == [Phase.TIME, Phase.LOAD]
+    asked.clear()
+    verdict = judged(examine=raising(Ended(Status.OUT_OF_MEMORY, Phase.COMPILE, "killed")))
+    assert verdict.status is Status.OUT_OF_MEMORY
+
+
+def test_a_reference_that_nobody_could_ask_excuses_for_now(judged: Any) -> None:
+    asked: list[Phase] = []
+
+    def examine(case: Any, built: Any, candidate: Any, open_baseline: Any, found: Any) -> Any:
+        asked.append(case.last)
+        found.phase = Phase.CHECK
+        if len(asked) == 1:
+            raise torch.OutOfMemoryError("7 GiB")
+        raise UsageError("no NVIDIA device '1'")
+
+    verdict = judged(examine=examine)
+    assert verdict.status is Status.INFRA_ERROR and "not known: no NVIDIA device" in verdict.message
+    assert not verdict.message.startswith(TOO_LARGE), "so it is tried again"
+
+
+def test_room_is_made_before_the_reference_waits_for_the_device(judged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first attempt had lies idle in the judge's allocator, and another judge may come first."""
+    order: list[str] = []
+    turn = evaluation.turn
+    monkeypatch.setattr(evaluation, "turn", lambda *a: order.append("turn") or turn(*a))
+    monkeypatch.setattr(evaluation, "make_room", lambda *_: order.append("room"))
+
+    def examine(case: Any, built: Any, candidate: Any, open_baseline: Any, found: Any) -> Any:
+        found.phase = Phase.CHECK
+        raise torch.OutOfMemoryError("7 GiB")
+
+    judged(examine=examine)
+    assert order[:4] == ["turn", "room", "room", "turn"]
+
+
+def test_a_baseline_without_room_is_the_solutions_until_the_reference_has_none() -> None:
+    with pytest.raises(End) as raised, blameless():
+        raise Ended(Status.OUT_OF_MEMORY, Phase.TIME, "CUDA out of memory")
+    assert raised.value.status is Status.OUT_OF_MEMORY
+    with pytest.raises(End) as raised, blameless():
+        raise Ended(Status.CRASHED, Phase.TIME, "signal 11")
+    assert raised.value.status is Status.INFRA_ERROR

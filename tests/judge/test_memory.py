@@ -122,8 +122,12 @@ class Here:
         with torch.no_grad():
             self.returned = [self.model(*arguments) for arguments in self.staged]
 
-    def fetch(self, index: int, _expected: object, what: str = "outputs") -> Fetched:
-        leaves = named_leaves(self.staged[index] if what == "inputs" else self.returned[index])
+    def inputs_are(self, index: int, pristine: list[Any], same: Callable[..., bool]) -> bool:
+        crossed = [value.clone() for value in self.staged[index]]
+        return all(map(same, crossed, pristine))
+
+    def fetch(self, index: int, _expected: object) -> Fetched:
+        leaves = named_leaves(self.returned[index])
         described = tuple(describe(name, value) for name, value in leaves)
         return Fetched(described, tuple(value.clone() for _, value in leaves))
 
@@ -132,7 +136,7 @@ def test_the_checks_fit_a_device_that_holds_no_stress_of_the_whole(
     problem: Problem, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With inputs and answers of 8.6 GB each a card of 80 GB holds 9.6 of either. Where an answer crosses, and in a
-    worker between its input and its answer, there is one more."""
+    worker between its input and its answer, there is one more of an answer."""
     monkeypatch.setattr(checking, "holds_stressed", lambda *_: False)
     monkeypatch.setattr(mixed, "ROWS_BYTES", INPUT // 50)
     asked = exam.Exam(problem, torch.float32, torch.device("cpu"), Tolerance())

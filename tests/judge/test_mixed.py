@@ -12,9 +12,10 @@ from torch import Tensor
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Status, StressRecord
+from kernelyard.judge import checking
 from kernelyard.judge import exam as examining
 from kernelyard.judge import rounds as timing_rounds
-from kernelyard.judge.again import Again
+from kernelyard.judge.again import Again, stressed_again
 from kernelyard.judge.checking import check_stresses
 from kernelyard.judge.clock import Clock
 from kernelyard.judge.exam import Exam
@@ -229,3 +230,52 @@ def test_rows_under_stress_are_in_every_round_and_all_rounds_count(monkeypatch: 
     for side in sides:
         stressed = [sets for sets in side.asked if any(arguments[0].abs().max() > 8 for arguments in sets)]
         assert len(stressed) == 1 + len(clock.rounds)
+
+
+@pytest.mark.parametrize("rows", [4, 8])
+def test_where_rows_are_few_the_first_stresses_have_them(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever needed the ruler of one loop is asked for signs first: where they differ TF32 is off by more."""
+    exam = examined(monkeypatch, inputs=lambda: [torch.rand(rows, 4096)])
+    found = Findings()
+    exam.one_loop.needed = True
+    monkeypatch.setattr(checking, "holds_stressed", lambda *_: False)
+    candidate: Any = Here(softmax)
+    check_stresses(exam, candidate, LARGE, found, 2 * rows * 4096 * 4)
+    assert {one.name: one.outcome for one in found.stresses}["signs"] == "passed"
+
+
+@pytest.mark.parametrize("ample", [True, False])
+def test_who_leaves_no_room_for_a_stress_gains_nothing_by_it(ample: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked of some rows, or, where an honest solution leaves room four times over, the solution's end."""
+    exam = examined(monkeypatch)
+
+    def no_room(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(checking, "stressed", no_room)
+    monkeypatch.setattr(checking, "is_ample", lambda *_: ample)
+    found, candidate = Findings(), Here(softmax)
+    worker: Any = candidate
+    if ample:
+        with pytest.raises(torch.OutOfMemoryError):
+            check_stresses(exam, worker, LARGE, found, 1 << 20)
+        return
+    check_stresses(exam, worker, LARGE, found, 1 << 20)
+    outcomes = {one.name: one.outcome for one in found.stresses}
+    assert {name for name, outcome in outcomes.items() if outcome == "skipped"} == {"integers", "weights"}
+
+
+def test_who_leaves_no_room_for_rows_under_stress_is_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    exam = examined(monkeypatch)
+    monkeypatch.setattr(checking, "holds_stressed", lambda *_: False)
+
+    def no_room() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(exam, "arguments", no_room)
+    candidate: Any = Here(softmax)
+    with pytest.raises(torch.OutOfMemoryError):
+        check_stresses(exam, candidate, LARGE, Findings(), 1 << 20)
+    with pytest.raises(torch.OutOfMemoryError):
+        passed = Findings(stresses=[StressRecord(name="signs", outcome="passed")])
+        stressed_again(exam, candidate, LARGE, passed, 1 << 20)

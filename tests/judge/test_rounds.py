@@ -230,9 +230,9 @@ def test_where_a_look_disturbs_the_next_request_both_sides_are_looked_at(
     looks: Counter[tuple[Any, Manner]] = Counter()
     taken = timing_rounds.take
 
-    def take(exam: Exam, side: Any, kept: Kept, arguments: list[Any]) -> Taken:
+    def take(exam: Exam, side: Any, kept: Kept, arguments: list[Any], **more: bool) -> Taken:
         looks[side, side.manners[-1]] += 1
-        return taken(exam, side, kept, arguments)
+        return taken(exam, side, kept, arguments, **more)
 
     def after_the_first(phase: str) -> None:
         if phase.startswith("timing round 2"):  # before which nothing is known of a gain
@@ -513,6 +513,7 @@ def test_what_was_given_back_is_cleared_before_the_clock_runs(monkeypatch: pytes
     assert slept == []
     make_room(device, roomy=True)
     clearing.gave_back(8 << 30, device)
+    assert not clearing.seconds_until_clear(torch.device("cuda", 6))
     run_sets(worker, [[]], (), [0])
     assert slept == [pytest.approx((16 << 30) / clearing.BYTES_A_SECOND, rel=0.1)]
 

@@ -79,6 +79,9 @@ class Here:
         sample = 1e3 * seconds / len(sets)
         return Ran(((sample, sample),) * len(sets), seconds, tuple(kept))
 
+    def inputs_are(self, index: int, pristine: Sequence[Tensor], same: Callable[..., bool]) -> bool:
+        return all(map(same, self.staged[index], pristine))
+
     def fetch(self, index: int, expected: Sequence[Tensor], what: str = "outputs") -> Fetched:
         assert what == "inputs"
         return Fetched((), tuple(self.staged[index]))

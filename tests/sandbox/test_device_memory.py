@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from kernelyard.sandbox import device_memory, session
+from kernelyard.sandbox import clearing, device_memory, session
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.device_memory import KEPT_BYTES, DeviceBytes
 from kernelyard.sandbox.launch import SandboxKind, choose
@@ -128,6 +128,19 @@ def test_where_there_is_room_a_large_piece_is_kept_as_it_is(lender: Lender, monk
     assert inputs.closed and not lender.kept_bytes
 
 
+def test_what_the_allocator_gives_for_a_piece_is_cleared_before_anything_is_timed(
+    lender: Lender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that finds no room takes what this process's allocator keeps."""
+    reserved = [9 << 30, 1 << 30]
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: reserved.pop(0))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: monkeypatch.setattr(Small, "free", 100))
+    monkeypatch.setattr(clearing, "_clear", {})
+    lender.keeps = False
+    lender.lend(100, worker_may_write=True, timed=True)
+    assert clearing.seconds_until_clear(CPU) == pytest.approx((8 << 30) / clearing.BYTES_A_SECOND, rel=0.1)
+
+
 @pytest.mark.parametrize("size", [100, KEPT_BYTES + 1])
 def test_a_large_piece_goes_when_the_room_does(lender: Lender, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(Small, "free", 4 * KEPT_BYTES)
@@ -184,6 +197,7 @@ def test_what_a_worker_is_lent_holds_nothing_of_the_judges(device: torch.device)
     shared = DeviceBytes.create(64 << 20, device)
     assert bool((shared._bytes == POISON).all())
     shared.close()
+    assert clearing.seconds_until_clear(device) > 0, "which is said where requests are timed"
 
 
 @pytest.mark.gpu

@@ -15,6 +15,7 @@ from kernelyard.judge.looks import Rest, nothing
 from kernelyard.judge.mixed import Mixed, mixed
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import Question
+from kernelyard.judge.room import is_ample
 from kernelyard.judge.stress import STRESSES, Unfair, stressed
 from kernelyard.judge.turns import handed_over
 from kernelyard.sandbox.returned import Kept
@@ -49,14 +50,15 @@ def stressed_again(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
     made: list[Again] = []
     if question_bytes > plan.round_bytes:
         with suppress(Unfair):
-            made.append(_some_rows(exam, candidate, within_memory(partial(mixed, exam, passed)), found))
+            made.append(_some_rows(exam, candidate, mixed(exam, passed), found))
         return made
-    begin = time.monotonic()
+    begin, ample = time.monotonic(), is_ample(question_bytes, exam.device)
     for stress in passed:
         if made and time.monotonic() - begin > plan.again_seconds:
             break
         with suppress(Unfair):
-            made.append(_whole(exam, candidate, stress.name, within_memory(partial(stressed, exam, stress)), found))
+            question = within_memory(partial(stressed, exam, stress), ample=ample)
+            made.append(_whole(exam, candidate, stress.name, question, found))
     return made
 
 

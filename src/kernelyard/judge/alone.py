@@ -10,6 +10,8 @@ import math
 from dataclasses import replace
 from statistics import geometric_mean
 
+import torch
+
 from kernelyard.core.cores import any_core
 from kernelyard.core.verdict import Decision, Flag, Timing
 from kernelyard.judge.decision import band
@@ -17,6 +19,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, blameless
 from kernelyard.judge.room import make_room
 from kernelyard.judge.turns import lay_anew, none_of, take_turn, unseen
+from kernelyard.sandbox.clearing import gave_back
 from kernelyard.sandbox.session import Session
 
 # The first turn meets what the end of a process leaves to do; the others are as many as four rounds have.
@@ -38,7 +41,9 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     """
     measured = found.measured
     assert measured is not None
+    before = _free_bytes(candidate.device)
     candidate.process.kill()
+    gave_back(max(0, _free_bytes(candidate.device) - before), candidate.device)
     candidate.lender.close()  # the memory that it had goes with it
     make_room(candidate.device)
     sets = [exam.arguments() for _ in range(calls)]
@@ -65,3 +70,7 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
             # Not confirmed: an analysis credits the ratio of what is.
             measured = replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
     found.measured = replace(measured, baseline_alone=alone)
+
+
+def _free_bytes(device: torch.device) -> int:
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0

@@ -19,7 +19,7 @@ from kernelyard.judge.findings import End, Findings, accept
 from kernelyard.judge.mixed import Mixed, mixed
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import Question, tensors_of
-from kernelyard.judge.room import holds_stressed, make_room
+from kernelyard.judge.room import holds_stressed, is_ample, make_room
 from kernelyard.judge.size import NO_ROOM
 from kernelyard.judge.stress import ONE_ELEMENT, SIGNS, STRESSES, WEIGHTS, Stress, Unfair, one_changed, stressed
 from kernelyard.judge.turns import handed_over
@@ -32,6 +32,7 @@ Made = TypeVar("Made")
 TWO_ALIVE = "two_alive"
 LATE = "amid_other_work"
 UNORDERED = "called while its inputs were being written, and read at once, as if on a stream that nobody joins"
+CHANGED = "an input is not what it was before the call"
 LATE_CALLS = 2
 REDRAWN = "(weights that the constructor makes constant were redrawn, and loaded with load_state_dict)"
 ENLARGED = "(weights of {} layers were enlarged, lest inputs fade, and loaded with load_state_dict)"
@@ -96,7 +97,7 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
         found.stresses += [_skipped(name, "too large to hold two questions") for name in (ONE_ELEMENT, TWO_ALIVE)]
         return
     try:
-        second = within_memory(partial(one_changed, exam, first))
+        second = within_memory(partial(one_changed, exam, first), ample=is_ample(first.bytes, exam.device))
         changed = ONE_ELEMENT
     except Unfair as reason:
         found.stresses.append(_skipped(ONE_ELEMENT, str(reason)))
@@ -170,6 +171,7 @@ def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
         # Of numbers of one sign what a loop is off by is as much as TF32 is: where signs differ it is not.
         in_order.sort(key=lambda stress: stress.name != SIGNS)
     left: list[Stress] = []
+    ample = is_ample(question_bytes, exam.device)
     for stress in in_order:
         if asked >= most or spent > plan.stress_seconds:
             left.append(stress)
@@ -177,8 +179,11 @@ def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
         make_room(exam.device, roomy=candidate.lender.roomy)
         begin = time.monotonic()
         try:
-            question = within_memory(partial(stressed, exam, stress))
+            question = within_memory(partial(stressed, exam, stress), ample=ample)
         except Unfair as reason:
+            if exam.parted and str(reason) == NO_ROOM:
+                left.append(stress)
+                continue
             found.stresses.append(_skipped(stress.name, str(reason)))
             continue
         finally:
@@ -198,7 +203,7 @@ def _check_mixed(exam: Exam, candidate: Session, stresses: list[Stress], found: 
     """One call with rows under each of these; the names of those that were asked so."""
     make_room(exam.device, roomy=candidate.lender.roomy)
     try:
-        made = within_memory(partial(mixed, exam, stresses))
+        made = mixed(exam, stresses)  # for which there has to be room: it takes no more than the next question
     except Unfair:
         return set()
     arguments = made.within(exam.arguments())
@@ -235,7 +240,8 @@ def look_at_rows(
 
 def untouched(exam: Exam, candidate: Session, index: int, arguments: list[Any]) -> None:
     """Raises End where an input of a call of the last run is not what it was, and may not be."""
-    unchanged(inputs_after(exam, candidate, index, arguments), arguments)
+    if not exam.problem.in_place and not candidate.inputs_are(index, tensors_of(arguments), same_bits):
+        raise End(Status.INPUT_MUTATED, CHANGED)
 
 
 def inputs_after(exam: Exam, candidate: Session, index: int, arguments: list[Any]) -> Fetched | None:
@@ -249,7 +255,7 @@ def unchanged(after: Fetched | None, arguments: list[Any]) -> None:
         return
     pristine = tensors_of(arguments)
     if after.tensors is None or not all(same_bits(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
-        raise End(Status.INPUT_MUTATED, "an input is not what it was before the call")
+        raise End(Status.INPUT_MUTATED, CHANGED)
 
 
 def accept_answer(exam: Exam, mark: Mark, found: Findings, stress: str) -> None:
@@ -264,11 +270,13 @@ def accept_answer(exam: Exam, mark: Mark, found: Findings, stress: str) -> None:
     accept(mark, found)
 
 
-def within_memory(make: Callable[[], Made]) -> Made:
-    """What `make` makes. Raises Unfair where the device has no room for it."""
+def within_memory(make: Callable[[], Made], *, ample: bool = False) -> Made:
+    """What `make` makes. Raises Unfair where the device has no room for it; but not where it is `ample`."""
     try:
         return make()
     except torch.OutOfMemoryError:
+        if ample:
+            raise
         raise Unfair(NO_ROOM) from None
 
 

@@ -121,8 +121,11 @@ def _worst(errors: tuple[ErrorFigures, ...]) -> float:
 
 @contextmanager
 def blameless() -> Iterator[None]:
-    """What goes wrong in the baseline's worker is not the solution's fault."""
+    """What goes wrong in the baseline's worker is not the solution's fault, but for its having no room beside it: of
+    that the reference in the solution's place says whose fault it is."""
     try:
         yield
     except Ended as end:
+        if end.status is Status.OUT_OF_MEMORY:
+            raise End(end.status, f"the baseline has no room beside it: {end.message}") from end
         raise End(Status.INFRA_ERROR, f"the baseline's worker failed: {end.message}") from end

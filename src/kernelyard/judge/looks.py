@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernelyard.judge.checking import inputs_after, unchanged
+from kernelyard.judge.checking import inputs_after, unchanged, untouched
 from kernelyard.judge.exam import PART_BYTES, Exam
 from kernelyard.judge.findings import Findings, accept
 from kernelyard.judge.question import Honest, tensors_of
@@ -37,14 +37,14 @@ class Taken:
     honest: Honest
     answer: Fetched
     inputs: Fetched | None
-    """As they are after the call; None where they may change."""
+    """As they are after the call; None where they may change, or are looked at elsewhere."""
 
 
-def take(exam: Exam, session: Session, kept: Kept, arguments: list[Any]) -> Taken:
-    """The first half, of one answer of the session's last request."""
+def take(exam: Exam, session: Session, kept: Kept, arguments: list[Any], *, inputs: bool = True) -> Taken:
+    """The first half, of one answer of the session's last request; `inputs`: and of what became of the inputs."""
     honest = exam.honest(arguments)
     answer = handed_over(session, kept, honest.answers)
-    return Taken(arguments, honest, answer, inputs_after(exam, session, kept.index, arguments))
+    return Taken(arguments, honest, answer, inputs_after(exam, session, kept.index, arguments) if inputs else None)
 
 
 def judge(exam: Exam, found: Findings, taken: Taken) -> None:
@@ -60,5 +60,6 @@ def judge(exam: Exam, found: Findings, taken: Taken) -> None:
 
 
 def look(exam: Exam, session: Session, found: Findings, kept: Kept, arguments: list[Any]) -> None:
-    """Both halves at once. Raises End."""
-    judge(exam, found, take(exam, session, kept, arguments))
+    """Both halves at once, without a copy of the inputs, of which one may be a fifth of the device. Raises End."""
+    judge(exam, found, take(exam, session, kept, arguments, inputs=False))
+    untouched(exam, session, kept.index, arguments)

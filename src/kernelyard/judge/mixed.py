@@ -68,7 +68,7 @@ class Mixed:
 
 
 def mixed(exam: Exam, stresses: Sequence[Stress]) -> Mixed:
-    """Rows under as many of these stresses as are fair there, and as there are rows for. Raises Unfair for none."""
+    """Rows under the first of these stresses that there are rows for, where fair. Raises Unfair for none."""
     if exam.parted is None:
         raise Unfair("its rows need each other")
     arguments, others = exam.arguments(), exam.arguments()
@@ -76,7 +76,7 @@ def mixed(exam: Exam, stresses: Sequence[Stress]) -> Mixed:
     kept = tuple(one.data_ptr() == other.data_ptr() for one, other in pairs)
     del others
     rows = exam.parted[0]
-    chosen = stresses if len(stresses) <= rows // 2 else secrets.SystemRandom().sample(stresses, rows // 2)
+    chosen = stresses[: rows // 2]
     band = rows // max(len(chosen), 2)
     size = bytes_of(arguments, exam.answer)
     width = min(band, max(1, ROWS_BYTES * rows // max(size, 1)))

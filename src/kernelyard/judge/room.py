@@ -17,6 +17,9 @@ WHOLE = 2
 # is as large as its answer, which has a ruler in float64 beside it, and in a worker 3. With 15 GB an H100 of 80 GB had
 # room for that in one verdict and none in the next, and two of KernelBench's references were `out_of_memory`.
 STRESSED = 6
+# How many times that a device holds where an honest solution, too, leaves room for it: who does not has taken the rest,
+# and a stress that is left out for want of memory would be his gain.
+AMPLE = 4
 
 IDLE_BYTES = 1 << 30
 """What the judge's allocator may keep of a GPU: giving it back and taking it anew is milliseconds of a request."""
@@ -64,6 +67,11 @@ def holds_stressed(question_bytes: int, device: torch.device) -> bool:
     """Whether a question of so many bytes can be stressed as a whole; by all of the memory, so that no solution has a
     say."""
     return device.type != "cuda" or STRESSED * question_bytes <= torch.cuda.mem_get_info(device)[1]
+
+
+def is_ample(question_bytes: int, device: torch.device) -> bool:
+    """Whether it is the solution's doing where there is no room for a stress of a question of so many bytes."""
+    return holds_stressed(AMPLE * question_bytes, device)
 
 
 def has_room(request_bytes: int, device: torch.device, *, whole: bool, kept: int = 0) -> bool:

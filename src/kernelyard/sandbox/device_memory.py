@@ -9,6 +9,7 @@ the driver or its bindings are missing, tensors cross in host memory.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from typing import Any
 
@@ -126,6 +127,10 @@ class DeviceBytes:
         if copy.numel():
             copy.copy_(self._place(spec.offset, dtype, copy.numel()).view(spec.shape))
         return copy
+
+    def view(self, spec: TensorSpec) -> Tensor:
+        """One tensor where it lies, as long as this is open."""
+        return self._place(spec.offset, WIRE_DTYPES[spec.dtype], math.prod(spec.shape)).view(spec.shape)
 
     def take(self, spec: TensorSpec, device: torch.device) -> Tensor:
         """As `read`: what a call may write to is memory of its own."""

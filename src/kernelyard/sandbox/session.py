@@ -264,6 +264,21 @@ class Session:
             reply = self._ask("profile", shared, arguments=trees, tensors=specs)
         return Seen(reply.kernels, reply.way or "profiler", reply.unseen)
 
+    def inputs_are(self, index: int, pristine: Sequence[Tensor], same: Callable[[Tensor, Tensor], bool]) -> bool:
+        """Whether the inputs of call `index` of the last run are now, by `same`, what they were.
+
+        They are looked at where they lie, for a device may have no room for 8 GB more. A worker could write to them
+        meanwhile; and it could as well have handed over a copy that it had kept.
+        """
+        specs, size = layout(pristine)
+        shared = self._lend(size, worker_may_write=True)
+        try:
+            reply = self._ask("fetch", shared, index=index, what="inputs")
+            held = zip(specs, pristine, strict=True)
+            return reply.written and alike(specs, reply.outputs) and all(same(shared.view(s), one) for s, one in held)
+        finally:
+            shared.let_go()
+
     def fetch(
         self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "inputs", "held"] = "outputs"
     ) -> Fetched:

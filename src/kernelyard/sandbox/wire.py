@@ -162,6 +162,10 @@ class SharedBytes:
         copy = flat.to(device) if device.type != "cpu" else flat.clone()
         return copy.view(spec.shape)
 
+    def view(self, spec: TensorSpec) -> Tensor:
+        """One tensor where it lies, as long as this is open. Raises ProtocolError as `read` does."""
+        return self._flat(spec).view(spec.shape)
+
     def take(self, spec: TensorSpec, device: torch.device) -> Tensor:
         """One tensor of private memory, on `device`: on a CPU where it lies, so that no cache has seen it here."""
         return self._flat(spec).to(device).view(spec.shape)
