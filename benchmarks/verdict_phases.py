@@ -15,9 +15,8 @@ from pathlib import Path
 
 import torch
 
-from kernelyard.campaign.selfjudged import as_solution
 from kernelyard.core.environment import resolve_device
-from kernelyard.core.problem import Source
+from kernelyard.core.problem import Source, as_solution
 from kernelyard.core.verdict import Verdict
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.floor import measure_ceilings

@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 from kernelyard.campaign.candidates import find
 from kernelyard.campaign.records import Judged
-from kernelyard.campaign.selfjudged import as_solution, self_judged, write_references
+from kernelyard.campaign.selfjudged import self_judged, write_references
 from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
+from kernelyard.core.problem import as_solution
 from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence, Phase, Status, Timing
 from kernelyard.report.selfjudged import self_judged_table
 from kernelyard.suites.sources import folder

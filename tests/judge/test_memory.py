@@ -1,6 +1,7 @@
 """What the judge holds of a problem whose inputs and answers are 13 GB, beside two workers on a GPU of 80 GB."""
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,10 @@ from kernelyard.core.problem import Problem
 from kernelyard.judge import answers, checking, compare, exam, mixed, room, stress
 from kernelyard.judge.findings import Findings
 from kernelyard.judge.plan import Plan
-from kernelyard.sandbox.handing import describe
-from kernelyard.sandbox.lending import Lender
-from kernelyard.sandbox.returned import Fetched
-from kernelyard.sandbox.wire import named_leaves
 from kernelyard.suites.kernelbench import load_problem
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_checking import Here
 
 LINEAR = Path(__file__).parents[1] / "exploits/problems/linear.py"
 ROWS, WIDTH = 512, 1536
@@ -109,27 +109,19 @@ def test_a_stressed_one_does(each: stress.Stress, problem: Problem, small: None)
     assert peak.bytes <= MOST * INPUT
 
 
-class Here:
-    """A worker's part in this process: copies of the inputs, the answer, and copies of either that cross."""
+class Crossing(Here):
+    """What a worker had is gone before it is asked anew, and its inputs cross to be looked at."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model, self.device, self.lender = model, torch.device("cpu"), Lender(torch.device("cpu"))
-        self.staged, self.returned = list[Any](), list[Any]()
-
-    def run(self, sets: list[list[Any]]) -> None:
+    def run(self, sets: Any) -> None:
         self.staged, self.returned = [], []
-        self.staged = [[value.clone() for value in arguments] for arguments in sets]
         with torch.no_grad():
-            self.returned = [self.model(*arguments) for arguments in self.staged]
+            super().run(sets)
 
-    def inputs_are(self, index: int, pristine: list[Any], same: Callable[..., bool]) -> bool:
-        crossed = [value.clone() for value in self.staged[index]]
-        return all(map(same, crossed, pristine))
-
-    def fetch(self, index: int, _expected: object) -> Fetched:
-        leaves = named_leaves(self.returned[index])
-        described = tuple(describe(name, value) for name, value in leaves)
-        return Fetched(described, tuple(value.clone() for _, value in leaves))
+    def inputs_are(self, index: int, pristine: Any, same: Callable[..., bool]) -> bool:
+        self.staged.append([value.clone() for value in self.staged[index]])
+        stay = super().inputs_are(-1, pristine, same)
+        self.staged.pop()
+        return stay
 
 
 def test_the_checks_fit_a_device_that_holds_no_stress_of_the_whole(
@@ -141,7 +133,7 @@ def test_the_checks_fit_a_device_that_holds_no_stress_of_the_whole(
     monkeypatch.setattr(mixed, "ROWS_BYTES", INPUT // 50)
     asked = exam.Exam(problem, torch.float32, torch.device("cpu"), Tolerance())
     plan, found = Plan(round_bytes=INPUT // 12), Findings()
-    worker: Any = Here(asked.model)
+    worker: Any = Crossing(asked.model)
     with Peak() as peak:
         first = asked.first_question()
         peak.bytes = 0  # so far nobody else has anything

@@ -19,7 +19,6 @@ from kernelyard.core import cores
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Decision, Phase, Status, StressRecord
 from kernelyard.judge import looks as looks_module
-from kernelyard.judge import room, turns
 from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge.again import in_turn
 from kernelyard.judge.clock import Clock
@@ -28,11 +27,9 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.looks import Taken
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.statistics import signed_rank
-from kernelyard.judge.turns import run_sets, take_turn
-from kernelyard.sandbox import clearing
+from kernelyard.judge.turns import take_turn
 from kernelyard.sandbox.returned import Kept, Ran
 from kernelyard.sandbox.session import WentOn
 from kernelyard.sandbox.wire import Manner
@@ -461,69 +458,3 @@ def test_a_large_answer_that_is_the_honest_one_needs_no_float64(monkeypatch: pyt
     monkeypatch.setattr(looks_module, "PART_BYTES", 0)
     assert looks(CASES["softmax"][0])[1] == 0
     assert looks(lambda x: x.exp() / x.exp().sum(-1, True))[1] >= 12
-
-
-def test_the_outer_clock_asks_for_n_calls_alone_where_a_device_has_no_room_for_twice_as_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 80 << 30))
-    cuda = torch.device("cuda")
-    assert counts_of(8, 8 << 20, cuda) == (4, 8)
-    assert counts_of(1, 4 << 30, cuda) == (1, 2)
-    assert counts_of(1, 6 << 30, cuda) == (1,)
-    assert counts_of(1, 12 << 30, CPU) == (1, 2)
-
-
-def test_where_a_device_has_the_room_nobody_gives_memory_back_between_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda, given_back, memory = torch.device("cuda", 0), [], [8 << 30, 80 << 30]
-    held = {"reserved_bytes": {"all": {"current": 20 << 30}}, "allocated_bytes": {"all": {"current": 6 << 30}}}
-    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda device: held)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: tuple(memory))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(memory[0]))
-    for free, roomy in ((60, False), (60, True), (10, True)):
-        memory[0] = free << 30
-        make_room(cuda, roomy=roomy)
-    assert given_back == [60 << 30, 10 << 30], "where too little is free it is given back all the same"
-
-    asked: list[bool] = []
-    monkeypatch.setattr(turns, "make_room", lambda device, *, roomy: asked.append(roomy))
-    worker: Any = Here(CASES["softmax"][0])
-    for worker.lender.roomy in (False, True):
-        run_sets(worker, [[torch.randn(4, 33)]], (torch.empty(4, 33),), [0])
-    assert asked == [False, True]
-
-
-def test_what_was_given_back_is_cleared_before_the_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the allocator and of what crossed, and where a device has the room as well: 1/4 was 1.05x of itself."""
-    device, idle, slept = torch.device("cuda", 7), [9 << 30, 1 << 30], list[float]()
-    monkeypatch.setattr(room, "_idle_bytes", lambda _: idle.pop(0))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10 << 30, 80 << 30))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(turns.time, "sleep", slept.append)
-
-    class Waiting(Here):
-        def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
-            asked["before"]()
-            return Ran(((1.0, 1.0),), 1e-3, ())
-
-    worker: Any = Waiting(CASES["softmax"][0])
-    worker.device, worker.lender.roomy = device, True
-    monkeypatch.setattr(turns, "make_room", lambda _, *, roomy: None)
-    run_sets(worker, [[]], (), [0])
-    assert slept == []
-    make_room(device, roomy=True)
-    clearing.gave_back(8 << 30, device)
-    assert not clearing.seconds_until_clear(torch.device("cuda", 6))
-    run_sets(worker, [[]], (), [0])
-    assert slept == [pytest.approx((16 << 30) / clearing.BYTES_A_SECOND, rel=0.1)]
-
-
-def test_there_is_room_by_what_is_free_when_the_solution_has_been_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda, memory = torch.device("cuda"), [80 << 30, 80 << 30]
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: tuple(memory))
-    assert has_room(8 << 30, cuda, whole=False) and not has_room(12 << 30, cuda, whole=False)
-    assert has_room(5 << 30, cuda, whole=True) and not has_room(8 << 30, cuda, whole=True)
-    memory[0] = 40 << 30  # a solution took the other half
-    assert counts_of(1, 4 << 30, cuda) == (1, 2) and not has_room(8 << 30, cuda, whole=False)
-    assert has_room(8 << 30, cuda, whole=False, kept=24 << 30), "what stays mapped is there already"
-    assert not has_room(1, CPU, whole=False)

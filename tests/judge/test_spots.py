@@ -91,7 +91,7 @@ def test_what_is_wrong_anywhere_is_left_to_the_whole_which_refuses_it(
         assert spot_mark(exam, arguments, exam.honest(arguments), fetched(*answers)) is None
     answer = Kept(0, fetched(*answers).outputs, torch.empty(0, dtype=torch.uint8), written=True)
     held: dict[str, Any] = {
-        "handed_over": lambda *_: fetched(*answers), "inputs_after": lambda *_: None, "PART_BYTES": 0
+        "handed_over": lambda *_: fetched(*answers), "inputs_stay": lambda *_: True, "PART_BYTES": 0
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         for name, value in held.items():

@@ -19,7 +19,7 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.sandbox.handing import describe as describe_output
 from kernelyard.sandbox.lending import Lender
-from kernelyard.sandbox.returned import Fetched, Kept, Ran
+from kernelyard.sandbox.returned import Kept, Ran
 from kernelyard.sandbox.wire import Manner, layout
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -81,10 +81,6 @@ class Here:
 
     def inputs_are(self, index: int, pristine: Sequence[Tensor], same: Callable[..., bool]) -> bool:
         return all(map(same, self.staged[index], pristine))
-
-    def fetch(self, index: int, expected: Sequence[Tensor], what: str = "outputs") -> Fetched:
-        assert what == "inputs"
-        return Fetched((), tuple(self.staged[index]))
 
 
 def rounds_of(

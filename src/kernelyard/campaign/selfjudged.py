@@ -8,7 +8,7 @@ from pathlib import Path
 from kernelyard.campaign.records import Judged, Key
 from kernelyard.core.errors import UsageError
 from kernelyard.core.folders import check_folder
-from kernelyard.core.problem import Source
+from kernelyard.core.problem import as_solution
 from kernelyard.core.verdict import Decision, Status, Verdict
 from kernelyard.core.whole_file import write_whole
 from kernelyard.suites.suite import Entry, Suite
@@ -29,11 +29,6 @@ class SelfJudged:
     def tied(self) -> bool:
         """As it has to be."""
         return self.passed and self.verdict is not None and self.verdict.decision is Decision.TIE
-
-
-def as_solution(problem: Source) -> str:
-    """The problem's own text, its Model under a solution's name."""
-    return f"{problem.text}\n\n\nModelNew = Model\n"
 
 
 def write_references(suite: Suite, folder: Path) -> list[Path]:

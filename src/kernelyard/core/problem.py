@@ -50,6 +50,11 @@ class Source:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
+def as_solution(problem: Source) -> str:
+    """The problem's own text, its Model under a solution's name."""
+    return f"{problem.text}\n\n\nModelNew = Model\n"
+
+
 @dataclass(frozen=True)
 class Problem:
     """A loaded problem file."""

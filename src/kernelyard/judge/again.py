@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kernelyard.judge.checking import accept_answer, inputs_after, look_at_rows, unchanged, within_memory
+from kernelyard.judge.checking import accept_answer, inputs_stay, look_at_rows, unchanged, within_memory
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings
 from kernelyard.judge.looks import Rest, nothing
@@ -65,11 +65,11 @@ def stressed_again(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
 def _whole(exam: Exam, candidate: Session, name: str, question: Question, found: Findings) -> Again:
     def look(kept: Kept, _arguments: list[Any]) -> Rest:
         answer = handed_over(candidate, kept, question.honest)
-        inputs = inputs_after(exam, candidate, kept.index, question.arguments)
+        stay = inputs_stay(exam, candidate, kept.index, question.arguments)
 
         def rest() -> None:
             accept_answer(exam, exam.mark(question, answer), found, name)
-            unchanged(inputs, question.arguments)
+            unchanged(stay)
             found.timed_outputs_checked += 1
 
         return rest

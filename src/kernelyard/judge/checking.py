@@ -32,23 +32,25 @@ Made = TypeVar("Made")
 TWO_ALIVE = "two_alive"
 LATE = "amid_other_work"
 UNORDERED = "called while its inputs were being written, and read at once, as if on a stream that nobody joins"
-CHANGED = "an input is not what it was before the call"
 LATE_CALLS = 2
 REDRAWN = "(weights that the constructor makes constant were redrawn, and loaded with load_state_dict)"
 ENLARGED = "(weights of {} layers were enlarged, lest inputs fade, and loaded with load_state_dict)"
 
 
-def ask(exam: Exam, candidate: Session, question: Question, found: Findings, stress: str = "") -> list[int]:
+def ask(
+    exam: Exam, candidate: Session, question: Question, found: Findings, stress: str = "", *, again: bool = False
+) -> list[int]:
     """One call on one question, held against what is expected; its inputs have to stay what they are.
 
-    Returned are the answer's fingerprints: of 8 GB a device has no room beside what became of the inputs.
+    `again`: it is asked again, and returned are the answer's fingerprints: of 8 GB a device has no room for what became
+    of the inputs beside it.
     """
     make_room(exam.device, roomy=candidate.lender.roomy)
     candidate.run([question.arguments])
     fetched = candidate.fetch(0, question.honest)
     found.trials += not stress
     accept_answer(exam, exam.mark(question, fetched), found, stress)
-    answered = _fingerprints(fetched)
+    answered = _fingerprints(fetched) if again else []
     del fetched
     untouched(exam, candidate, 0, question.arguments)
     return answered
@@ -75,7 +77,7 @@ def settle_weights(exam: Exam, first: Question, found: Findings) -> Question:
 
 def check(exam: Exam, candidate: Session, question: Question, found: Findings) -> None:
     """The first trial, asked twice."""
-    answered = ask(exam, candidate, question, found)
+    answered = ask(exam, candidate, question, found, again=True)
     candidate.run([question.arguments])
     again = candidate.fetch(0, question.honest)
     if (mark := exam.mark(question, again)).status is not Status.PASSED:
@@ -240,22 +242,18 @@ def look_at_rows(
 
 def untouched(exam: Exam, candidate: Session, index: int, arguments: list[Any]) -> None:
     """Raises End where an input of a call of the last run is not what it was, and may not be."""
-    if not exam.problem.in_place and not candidate.inputs_are(index, tensors_of(arguments), same_bits):
-        raise End(Status.INPUT_MUTATED, CHANGED)
+    unchanged(inputs_stay(exam, candidate, index, arguments))
 
 
-def inputs_after(exam: Exam, candidate: Session, index: int, arguments: list[Any]) -> Fetched | None:
-    """What became of the inputs of a call of the last run; None where they may change."""
-    return None if exam.problem.in_place else candidate.fetch(index, tensors_of(arguments), "inputs")
+def inputs_stay(exam: Exam, candidate: Session, index: int, arguments: list[Any]) -> bool:
+    """Whether the inputs of a call of the last run are what they were, or may change."""
+    return exam.problem.in_place or candidate.inputs_are(index, tensors_of(arguments), same_bits)
 
 
-def unchanged(after: Fetched | None, arguments: list[Any]) -> None:
-    """Raises End where an input is not what it was, and may not be."""
-    if after is None:
-        return
-    pristine = tensors_of(arguments)
-    if after.tensors is None or not all(same_bits(a, b) for a, b in zip(after.tensors, pristine, strict=True)):
-        raise End(Status.INPUT_MUTATED, CHANGED)
+def unchanged(inputs_stay: bool) -> None:
+    """Raises End where inputs did not stay what they were."""
+    if not inputs_stay:
+        raise End(Status.INPUT_MUTATED, "an input is not what it was before the call")
 
 
 def accept_answer(exam: Exam, mark: Mark, found: Findings, stress: str) -> None:

@@ -11,7 +11,7 @@ from kernelyard.core.environment import describe
 from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.folders import state_folder
 from kernelyard.core.policy import Policy
-from kernelyard.core.problem import Problem, Source
+from kernelyard.core.problem import Problem, Source, as_solution
 from kernelyard.core.verdict import Decision, Flag, Phase, SandboxRecord, Status, Verdict
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge import evidence
@@ -257,7 +257,7 @@ def _excuse(case: _Case, phase: Phase | None) -> str:
     with suppress(torch.AcceleratorError):
         make_room(case.device)  # before the device is another judge's turn
     source = case.problem.source
-    itself = Source(source.path, f"{source.text}\n\n\nModelNew = Model\n")
+    itself = Source(source.path, as_solution(source))
     short = replace(case.plan, rounds=LEAST_ROUNDS, seconds=0.0, sanitizer=None)
     own = _attempt(replace(case, solution=itself, plan=short, build=None, last=phase))
     if own.status is Status.INFRA_ERROR:

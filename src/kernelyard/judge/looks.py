@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernelyard.judge.checking import inputs_after, unchanged, untouched
+from kernelyard.judge.checking import inputs_stay, unchanged
 from kernelyard.judge.exam import PART_BYTES, Exam
 from kernelyard.judge.findings import Findings, accept
 from kernelyard.judge.question import Honest, tensors_of
@@ -36,15 +36,15 @@ class Taken:
     arguments: list[Any]
     honest: Honest
     answer: Fetched
-    inputs: Fetched | None
-    """As they are after the call; None where they may change, or are looked at elsewhere."""
+    inputs_stay: bool
+    """Whether they are after the call what they were, or may change."""
 
 
-def take(exam: Exam, session: Session, kept: Kept, arguments: list[Any], *, inputs: bool = True) -> Taken:
-    """The first half, of one answer of the session's last request; `inputs`: and of what became of the inputs."""
+def take(exam: Exam, session: Session, kept: Kept, arguments: list[Any]) -> Taken:
+    """The first half, of one answer of the session's last request."""
     honest = exam.honest(arguments)
     answer = handed_over(session, kept, honest.answers)
-    return Taken(arguments, honest, answer, inputs_after(exam, session, kept.index, arguments) if inputs else None)
+    return Taken(arguments, honest, answer, inputs_stay(exam, session, kept.index, arguments))
 
 
 def judge(exam: Exam, found: Findings, taken: Taken) -> None:
@@ -55,11 +55,10 @@ def judge(exam: Exam, found: Findings, taken: Taken) -> None:
     if small or not exam.is_honest(honest, answer):
         in_spots = None if small else spot_mark(exam, arguments, honest, answer)
         accept(in_spots or exam.mark(exam.question(arguments, honest), answer), found)
-    unchanged(taken.inputs, arguments)
+    unchanged(taken.inputs_stay)
     found.timed_outputs_checked += 1
 
 
 def look(exam: Exam, session: Session, found: Findings, kept: Kept, arguments: list[Any]) -> None:
-    """Both halves at once, without a copy of the inputs, of which one may be a fifth of the device. Raises End."""
-    judge(exam, found, take(exam, session, kept, arguments, inputs=False))
-    untouched(exam, session, kept.index, arguments)
+    """Both halves at once. Raises End."""
+    judge(exam, found, take(exam, session, kept, arguments))

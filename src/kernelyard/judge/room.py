@@ -2,7 +2,7 @@
 
 import torch
 
-from kernelyard.sandbox.clearing import gave_back
+from kernelyard.sandbox.clearing import empty_cache
 
 # Of a request's inputs and answers, at most, where nearly all are inputs: the judge's with its looks (3), those that
 # stay mapped where they cross (2 of the solution's, which hands inputs back to be looked at, 1 of the baseline's), and
@@ -33,15 +33,13 @@ def make_room(device: torch.device, *, roomy: bool = False) -> None:
 
     `roomy`: not while enough is free without.
     """
-    idle = _idle_bytes(device) if device.type == "cuda" else 0
-    if idle <= IDLE_BYTES:
+    if device.type != "cuda" or _idle_bytes(device) <= IDLE_BYTES:
         return
     if roomy:
         free, total = torch.cuda.mem_get_info(device)
         if SPARE * free >= total:
             return
-    torch.cuda.empty_cache()
-    gave_back(idle - _idle_bytes(device), device)
+    empty_cache(device)
 
 
 def _idle_bytes(device: torch.device) -> int:

@@ -12,7 +12,7 @@ from kernelyard.suites.suite import Suite
 
 LONGEST_REASON = 240
 UNLIKE = 1.1
-"""Times a call's 20th percentile, what the 80th is where no few rounds tell two percent."""
+"""Times a call's 20th percentile: where the 80th is beyond that, few rounds do not tell 2 %."""
 # A reference calls libraries.
 OF_EVERY_REFERENCE = {"no_own_kernel"}
 

@@ -8,7 +8,7 @@ import contextlib
 
 import torch
 
-from kernelyard.sandbox.clearing import gave_back
+from kernelyard.sandbox.clearing import empty_cache
 from kernelyard.sandbox.device_memory import KEPT_BYTES, DeviceBytes, DriverError, Shared
 from kernelyard.sandbox.wire import SharedBytes
 
@@ -99,7 +99,5 @@ class Lender:
             return DeviceBytes.create(size, self.device)
         except torch.OutOfMemoryError:
             # What this process's allocator keeps for itself is room as well.
-            reserved = torch.cuda.memory_reserved(self.device)
-            torch.cuda.empty_cache()
-            gave_back(reserved - torch.cuda.memory_reserved(self.device), self.device)
+            empty_cache(self.device)
             return DeviceBytes.create(size, self.device)

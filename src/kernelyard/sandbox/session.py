@@ -22,7 +22,7 @@ from kernelyard.sandbox.frames import Closed, ProtocolError
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.pool import Worker
 from kernelyard.sandbox.returned import Fetched, Kept, Ran, Seen, alike
-from kernelyard.sandbox.wire import POISON, Manner, Reply, SharedBytes, flatten, layout
+from kernelyard.sandbox.wire import POISON, Manner, OutputSpec, Reply, SharedBytes, TensorSpec, flatten, layout
 
 # Between these a sample is a time. No call takes less than a nanosecond, and of ratios of less no float holds the
 # interval's ends.
@@ -270,26 +270,25 @@ class Session:
         They are looked at where they lie, for a device may have no room for 8 GB more. A worker could write to them
         meanwhile; and it could as well have handed over a copy that it had kept.
         """
-        specs, size = layout(pristine)
-        shared = self._lend(size, worker_may_write=True)
-        try:
-            reply = self._ask("fetch", shared, index=index, what="inputs")
-            held = zip(specs, pristine, strict=True)
-            return reply.written and alike(specs, reply.outputs) and all(same(shared.view(s), one) for s, one in held)
-        finally:
-            shared.let_go()
+        with self._handed_over(index, pristine, "inputs") as (_, shared, specs):
+            return specs is not None and all(map(same, map(shared.view, specs), pristine))
 
-    def fetch(
-        self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "inputs", "held"] = "outputs"
-    ) -> Fetched:
+    def fetch(self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "held"] = "outputs") -> Fetched:
         """The outputs of call `index` of the last run, or what is held; memory is lent for tensors like `expected`."""
+        with self._handed_over(index, expected, what) as (outputs, shared, specs):
+            copies = None if specs is None else tuple(shared.read(spec, self.device) for spec in specs)
+            return Fetched(outputs, copies)
+
+    @contextlib.contextmanager
+    def _handed_over(
+        self, index: int, expected: Sequence[Tensor], what: Literal["outputs", "inputs", "held"]
+    ) -> Iterator[tuple[tuple[OutputSpec, ...], Shared, list[TensorSpec] | None]]:
+        """What the worker says of these, the memory they lie in, and where; None where they are not as expected."""
         specs, size = layout(expected)
         shared = self._lend(size, worker_may_write=True)
         try:
             reply = self._ask("fetch", shared, index=index, what=what)
-            if not reply.written or not alike(specs, reply.outputs):
-                return Fetched(reply.outputs, None)
-            return Fetched(reply.outputs, tuple(shared.read(spec, self.device) for spec in specs))
+            yield reply.outputs, shared, specs if reply.written and alike(specs, reply.outputs) else None
         finally:
             shared.let_go()
 
