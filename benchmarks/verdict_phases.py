@@ -9,7 +9,6 @@ one machine's next minute differs by a tenth.
 """
 
 import argparse
-import functools
 import time
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from kernelyard.core.environment import resolve_device
 from kernelyard.core.problem import Source, as_solution
 from kernelyard.core.verdict import Verdict
 from kernelyard.judge.evaluate import evaluate
-from kernelyard.judge.floor import measure_ceilings
+from kernelyard.judge.floor import Remembered
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool, Post
@@ -27,7 +26,7 @@ from kernelyard.suites.kernelbench import load_problem
 
 WARM_SECONDS = 60.0
 
-ceilings = functools.cache(measure_ceilings)
+ceilings = Remembered()
 
 
 def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float], int]:

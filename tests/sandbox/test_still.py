@@ -102,6 +102,21 @@ def test_one_that_wakes_itself_is_found(post: Post) -> None:
     assert raised.value.status is Status.REJECTED
 
 
+@pytest.mark.parametrize(("leaves_its_core_after", "went_on"), [(0, False), (3, False), (10**9, True)])
+def test_what_stands_but_is_not_off_its_core_is_waited_for(
+    post: Post, monkeypatch: pytest.MonkeyPatch, leaves_its_core_after: int, went_on: bool
+) -> None:
+    """It uses 7 ms between one look and the next, each of the first so many."""
+    looks = itertools.count()
+    used = {1: lambda: 0.007 * min(next(looks), leaves_its_core_after)}
+    monkeypatch.setattr(processes, "cpu_seconds", lambda _: {pid: seconds() for pid, seconds in used.items()})
+    with launch(["/bin/sleep", "30"], kind=post.kind) as process:
+        begin = time.monotonic()
+        with process.stopped() as asked:
+            assert time.monotonic() - begin < 1
+            assert bool(asked()) is went_on
+
+
 # A child has used what the parent, which wakes itself, means to use; it is gone and buried when the judge looks.
 PAYS_WITH_A_CHILD = """
 import ctypes, os, signal, struct, time

@@ -6,7 +6,6 @@ ceilings are measured once. Everything that makes a verdict fair - questions, we
 candidate's - is made anew for each candidate.
 """
 
-import functools
 import multiprocessing
 import threading
 from contextlib import suppress
@@ -182,14 +181,14 @@ def _serve(pipe: Connection, device_name: str, terms: Terms) -> None:
         from kernelyard.core.errors import UsageError
         from kernelyard.core.workload import DTYPES
         from kernelyard.judge.evaluate import evaluate
-        from kernelyard.judge.floor import measure_ceilings
+        from kernelyard.judge.floor import Remembered
         from kernelyard.sandbox.health import Ward
         from kernelyard.sandbox.pool import Pool, Post
         from kernelyard.sandbox.turn import look_alone
 
     device = torch.device(device_name)
     interpreter.choose_for(device.type)
-    ceilings = functools.cache(measure_ceilings)
+    ceilings = Remembered()
     ward = Ward.usual()
     loaded: tuple[Source, Problem] | None = None
     post = Post(terms.sandbox, terms.limits, device_name)

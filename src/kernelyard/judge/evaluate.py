@@ -20,7 +20,7 @@ from kernelyard.judge.checking import ask, check, check_held, check_order, check
 from kernelyard.judge.compiling import Build, compiled
 from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.findings import End, Findings, blameless
-from kernelyard.judge.floor import Ceilings, floor, measure_ceilings
+from kernelyard.judge.floor import Ceilings, Remembered, floor
 from kernelyard.judge.lint import lint
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.room import has_room, make_room
@@ -34,7 +34,7 @@ from kernelyard.sandbox.frames import ProtocolError
 from kernelyard.sandbox.health import Ward
 from kernelyard.sandbox.launch import Limits, SandboxError, SandboxKind
 from kernelyard.sandbox.pool import Pool, Post
-from kernelyard.sandbox.session import Ended, Session
+from kernelyard.sandbox.session import Ended, Session, WentOn
 from kernelyard.sandbox.turn import look_alone, turn
 from kernelyard.sandbox.witness import standing
 
@@ -53,7 +53,7 @@ def evaluate(
     pool: Pool | None = None,
     ward: Ward | None = None,
     build: Build | None = None,
-    ceilings: Callable[..., Ceilings] = measure_ceilings,
+    ceilings: Remembered | None = None,
     on_phase: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """The verdict on `solution`. Baseline and solution run in workers; only the problem runs here.
@@ -61,7 +61,7 @@ def evaluate(
     Workers are taken from `pool`, which must keep ones of this sandbox, these limits and this device (else ValueError),
     or from one made for the call. `ward` says whether the device is fit, and looks at it after an abnormal end; the
     user's own where none is given. Other evaluations on the same GPU are waited for. `build` is what came of building
-    the solution ahead; else that is done here. `ceilings` measures what the device can do, or remembers it.
+    the solution ahead; else that is done here. `ceilings` remembers what the device can do between verdicts.
 
     A gain above `plan.second_look` is measured again from the start, in new processes on new seeds; the lower one
     counts, and both have to pass.
@@ -77,6 +77,7 @@ def evaluate(
         # A reference that names no index means the device that is judged on, as its worker does, which sees no other.
         here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
         with nullcontext(pool) if pool is not None else Pool(post, replenish=False) as workers, here:
+            ceilings = ceilings or Remembered()
             case = _Case(problem, solution, device, dtype, workers, deadlines, plan, policy, build, ceilings, on_phase)
             made = _looked_at(partial(_attempt, case), plan.second_look)
             if made.status is Status.OUT_OF_MEMORY and (excuse := _excuse(case, made.phase)):
@@ -138,7 +139,7 @@ class _Case:
     plan: Plan
     policy: Policy
     build: Build | None
-    ceilings: Callable[..., Ceilings]
+    ceilings: Remembered
     on_phase: Callable[[str], None]
     last: Phase = Phase.TIME
     """How far it goes."""
@@ -220,7 +221,7 @@ def _attempt(case: _Case) -> _Attempt:
                     candidate.begin_start()
                 except torch.OutOfMemoryError:
                     raise SandboxError("the device has no room for a worker, and nothing of the problem ran") from None
-                exam = _examine(case, built, candidate, lambda: later.enter_context(case.session()), found)
+                exam = _examine(case, built, candidate, partial(_anew, later, case), found)
             if case.plan.sanitizer is not None:
                 case.on_phase("compute-sanitizer")
                 make_room(case.device)
@@ -263,6 +264,12 @@ def _excuse(case: _Case, phase: Phase | None) -> str:
     if own.status is Status.INFRA_ERROR:
         return f"it ran out of memory, and whether the reference does is not known: {own.message}"
     return NO_ROOM_FOR_REFERENCE if own.status is Status.OUT_OF_MEMORY else ""
+
+
+def _anew(last: ExitStack, case: _Case) -> Session:
+    """A session in the place of the one before."""
+    last.close()
+    return last.enter_context(case.session())
 
 
 def _device_failure(error: BaseException | None) -> str:
@@ -347,12 +354,12 @@ def _examine(
 
     found.phase = candidate.phase = Phase.TIME
     case.on_phase("starting the baseline")
-    # Who kept a CPU busy meanwhile would have it look slower than it is.
-    with candidate.still():
-        with blameless():
-            baseline = open_baseline()
-            baseline.await_start()
-            baseline.load(
+
+    def baseline_at_work() -> Session:
+        with candidate.still(), blameless():
+            opened = open_baseline()
+            opened.await_start()
+            opened.load(
                 problem.source.path.name,
                 problem.source.text,
                 "Model",
@@ -362,8 +369,20 @@ def _examine(
                 state,
                 train_mode=problem.train_mode,
             )
-        baseline.phase = Phase.TIME
-        found.floor = floor(cost, ceilings or measured())
+            return opened
+
+    def ceilings_beside_it() -> Ceilings:
+        try:
+            with candidate.still():
+                return measured()
+        except WentOn:
+            case.ceilings.forget()  # others' verdicts would rest on them
+            raise
+
+    baseline = found.undisturbed(baseline_at_work)
+    baseline.phase = Phase.TIME
+    # Who kept a CPU busy meanwhile would have it look slower than it is.
+    found.floor = floor(cost, ceilings or found.undisturbed(ceilings_beside_it))
     time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
     if exam.one_loop.needed:
         found.flag(Flag(name="adds_up_plainly", evidence=exam.one_loop.evidence()))

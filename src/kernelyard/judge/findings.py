@@ -82,8 +82,8 @@ class Findings:
     def undisturbed(self, turns: Callable[[], T]) -> T:
         """What these turns give; taken once more where a worker ran in the other's. Raises WentOn the second time.
 
-        Of 267 trials on an H100, some 17 thousand stops, a baseline's worker ran for 8 ms in one, and before that an
-        honest one for 7 ms in one of 366 verdicts; why is not known. A solution that uses this gets nothing timed.
+        Three honest workers did in some 30 thousand stops on H100s, for 7 to 8 ms, and why is not known. A solution
+        that uses this gets nothing timed.
         """
         name = "ran_in_anothers_turn"
         while True:
@@ -93,7 +93,7 @@ class Findings:
                 if any(flag.name == name for flag in self.flags):
                     raise
                 whose = "the baseline" if end.status is Status.INFRA_ERROR else "the solution"
-                self.flag(Flag(name=name, evidence=f"{whose}: {end}; what was timed then is left out"))
+                self.flag(Flag(name=name, evidence=f"{whose}: {end}; what was timed or begun then is left out"))
 
 
 class End(Exception):

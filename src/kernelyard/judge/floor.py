@@ -75,6 +75,23 @@ def measure_ceilings(device: torch.device, dtype: str, *, matrix: bool) -> Ceili
     )
 
 
+class Remembered:
+    """What `measure_ceilings` said when it was asked first, until that is forgotten."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[torch.device, str, bool], Ceilings] = {}
+
+    def __call__(self, device: torch.device, dtype: str, *, matrix: bool) -> Ceilings:
+        key = device, dtype, matrix
+        if key not in self._known:
+            self._known[key] = measure_ceilings(device, dtype, matrix=matrix)
+        return self._known[key]
+
+    def forget(self) -> None:
+        """What was measured while something else ran is measured anew."""
+        self._known.clear()
+
+
 def copy_gbps(device: torch.device) -> float:
     """Copy bandwidth, cold, median: half the bytes are read and half are written."""
     size = CPU_COPY_BYTES if device.type == "cpu" else GPU_COPY_BYTES

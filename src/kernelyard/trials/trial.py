@@ -1,6 +1,5 @@
 """One sample judged, and whether the judge was fooled."""
 
-import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from kernelyard.core.errors import first_line
 from kernelyard.core.policy import Policy
 from kernelyard.core.verdict import Decision, Record, Verdict
 from kernelyard.judge.evaluate import evaluate
-from kernelyard.judge.floor import measure_ceilings
+from kernelyard.judge.floor import Remembered
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind
@@ -75,7 +74,7 @@ class Outcome(Record):
 
 
 # Of a verdict's four seconds on two cores half a second, and 2.5 where a sample left something running.
-_ceilings = functools.cache(measure_ceilings)
+_ceilings = Remembered()
 
 
 def judge(sample: Sample, court: Court) -> Verdict:

@@ -1,0 +1,57 @@
+"""A baseline that was started, and ceilings that were measured, while the solution ran are done again, once."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelyard.core.verdict import Phase, Status
+from kernelyard.judge import floor
+from kernelyard.judge.evaluate import evaluate
+from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.launch import SandboxedProcess, choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.suites.kernelbench import load_problem, read_solution
+
+JUDGE = Path(__file__).parents[2] / "examples/judge"
+
+
+# The first stop is for the start of the baseline, the second for the ceilings of a CPU.
+@pytest.mark.parametrize(
+    ("disturbed", "status", "measured"),
+    [((1,), Status.PASSED, 1), ((2,), Status.PASSED, 2), ((1, 2), Status.REJECTED, 0)],
+)
+def test_what_began_while_the_solution_ran_begins_anew(
+    monkeypatch: pytest.MonkeyPatch, disturbed: tuple[int, ...], status: Status, measured: int
+) -> None:
+    stops: list[SandboxedProcess] = []
+    stopped, measure, asked = SandboxedProcess.stopped, floor.measure_ceilings, []
+
+    @contextmanager
+    def seen(process: SandboxedProcess) -> Iterator[Callable[[], str]]:
+        stops.append(process)
+        it_ran = "it ran" if len(stops) in disturbed else ""
+        with stopped(process):
+            yield lambda: it_ran
+
+    monkeypatch.setattr(SandboxedProcess, "stopped", seen)
+    monkeypatch.setattr(floor, "measure_ceilings", lambda *by, **how: asked.append(by) or measure(*by, **how))
+    remembered = floor.Remembered()
+    verdict = evaluate(
+        load_problem(JUDGE / "problem.py"),
+        read_solution(JUDGE / "correct.py"),
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+        sandbox=choose(None, "cpu"),
+        limits=Limits(),
+        plan=Plan(rounds=3, seconds=0),
+        ceilings=remembered,
+    )
+    assert (verdict.status, len(asked)) == (status, measured), verdict.message
+    assert bool(remembered._known) is (status is Status.PASSED)
+    (flag,) = [flag for flag in verdict.flags if flag.name == "ran_in_anothers_turn"]
+    assert flag.evidence == "the solution: it ran; what was timed or begun then is left out"
+    if status is Status.REJECTED:
+        assert verdict.phase is Phase.TIME
