@@ -210,6 +210,27 @@ def test_who_runs_out_of_memory_as_the_reference_does_is_not_to_blame(
     assert (own.last, reference.last) == (Phase.TIME, Phase.CHECK) and reference.plan.seconds == 0
 
 
+@pytest.mark.parametrize("is_crowded", [True, False])
+@pytest.mark.parametrize("reference", [Status.INCORRECT_VALUE, Status.OUT_OF_MEMORY, Status.PASSED])
+def test_a_wrong_answer_where_the_reference_gives_one_too_is_the_machines(
+    judged: Any, is_crowded: bool, reference: Status
+) -> None:
+    """Of a convolution of 14 GB cuDNN computed in TF32 where a worker had little room, and in fp32 in the judge."""
+    asked: list[Phase] = []
+
+    def examine(case: Any, built: Any, candidate: Any, open_baseline: Any, found: Any) -> Any:
+        asked.append(case.last)
+        found.phase, found.is_crowded = Phase.TIME, is_crowded
+        status = Status.INCORRECT_VALUE if len(asked) == 1 else reference
+        if status is not Status.PASSED:
+            raise End(status, "it differs")
+
+    verdict = judged(examine=examine)
+    excused = is_crowded and reference is not Status.PASSED
+    assert verdict.status is (Status.INFRA_ERROR if excused else Status.INCORRECT_VALUE)
+    assert verdict.message.startswith(TOO_LARGE) is excused and len(asked) == 1 + is_crowded
+
+
 def test_who_says_so_before_there_was_anything_to_take_is_not_excused(judged: Any) -> None:
     """Whoever raised a MemoryError while it was built or loaded had no verdict where the reference is too large."""
     asked: list[Phase] = []

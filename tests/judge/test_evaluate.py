@@ -46,10 +46,12 @@ def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -
     assert verdict.trials == plan.trials
     assert verdict.timed_outputs_checked >= plan.rounds
     assert verdict.time is not None and verdict.baseline is not None and verdict.floor is not None
-    assert len(verdict.time.samples_ms) == len(verdict.baseline.samples_ms) == (plan.rounds - 1) * plan.calls
+    # Rounds that were doubted may come to count with the last one.
+    assert verdict.rounds is not None and verdict.rounds >= plan.most_rounds
+    assert len(verdict.time.samples_ms) == len(verdict.baseline.samples_ms) == verdict.rounds * plan.calls
     assert verdict.speedup_low is not None and verdict.speedup is not None and verdict.speedup_high is not None
     assert verdict.speedup_low <= verdict.speedup <= verdict.speedup_high
-    assert verdict.noise is not None and verdict.confirmed is not None and verdict.rounds == 3
+    assert verdict.noise is not None and verdict.confirmed is not None
     # Triton's interpreter takes 300 times as long; what three rounds on a loaded machine decide, they may leave open.
     assert device.type == "cuda" or verdict.speedup < 1
     ratio = Ratio(verdict.speedup, verdict.speedup_low, verdict.speedup_high)

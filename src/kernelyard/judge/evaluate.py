@@ -23,7 +23,7 @@ from kernelyard.judge.findings import End, Findings, blameless
 from kernelyard.judge.floor import Ceilings, Remembered, floor
 from kernelyard.judge.lint import lint
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.room import has_room, make_room
+from kernelyard.judge.room import has_room, is_ample, make_room
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.sanitizing import sanitized
 from kernelyard.judge.size import TOO_LARGE
@@ -80,7 +80,7 @@ def evaluate(
             ceilings = ceilings or Remembered()
             case = _Case(problem, solution, device, dtype, workers, deadlines, plan, policy, build, ceilings, on_phase)
             made = _looked_at(partial(_attempt, case), plan.second_look)
-            if made.status is Status.OUT_OF_MEMORY and (excuse := _excuse(case, made.phase)):
+            if excuse := _excuse(case, made):
                 # The machine's fault, and not for good: elsewhere there may be room.
                 made = replace(made, status=Status.INFRA_ERROR, message=excuse)
         if made.abnormal:
@@ -121,7 +121,10 @@ def evaluate(
 
 ON_A_DEVICE = (Phase.LOAD, Phase.CHECK, Phase.TIME)
 LEAST_ROUNDS = 3
-NO_ROOM_FOR_REFERENCE = f"{TOO_LARGE}: in the solution's place the reference runs out of memory, too"
+_WANT = {
+    Status.OUT_OF_MEMORY: "runs out of memory",
+    Status.INCORRECT_VALUE: "answers otherwise than the judge's own copy",
+}
 
 _ABNORMAL = (Status.CRASHED, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.INFRA_ERROR)
 
@@ -247,23 +250,29 @@ def _attempt(case: _Case) -> _Attempt:
     return _Attempt(Status.PASSED, "", None, found)
 
 
-def _excuse(case: _Case, phase: Phase | None) -> str:
-    """Why running out of memory in this phase is no fault of the solution's; empty where it is.
+def _excuse(case: _Case, made: _Attempt) -> str:
+    """Why running out of memory, or a wrong answer where there is little, is no fault of the solution's; empty where it
+    is one.
 
     The reference is judged in its place, as far as it came: two of KernelBench's, of 15 GB, ran out on an H100 of 80 GB
-    in one verdict and not in the next. Who says that it ran out where the reference still had room is not excused.
+    in one verdict and not in the next; and of one convolution of 14 GB cuDNN computed in fp32 in the judge's process
+    and in TF32 in a worker's, which has less room for it. Who says that it ran out where the reference still had room
+    is not excused.
     """
-    if phase not in ON_A_DEVICE:
+    wanting = made.status is Status.OUT_OF_MEMORY or (made.status is Status.INCORRECT_VALUE and made.found.is_crowded)
+    if not wanting or made.phase not in ON_A_DEVICE:
         return ""
     with suppress(torch.AcceleratorError):
         make_room(case.device)  # before the device is another judge's turn
     source = case.problem.source
     itself = Source(source.path, as_solution(source))
     short = replace(case.plan, rounds=LEAST_ROUNDS, seconds=0.0, sanitizer=None)
-    own = _attempt(replace(case, solution=itself, plan=short, build=None, last=phase))
+    own = _attempt(replace(case, solution=itself, plan=short, build=None, last=made.phase))
     if own.status is Status.INFRA_ERROR:
-        return f"it ran out of memory, and whether the reference does is not known: {own.message}"
-    return NO_ROOM_FOR_REFERENCE if own.status is Status.OUT_OF_MEMORY else ""
+        return f"it {_WANT[made.status]}, and whether the reference does is not known: {own.message}"
+    if own.status not in _WANT:
+        return ""
+    return f"{TOO_LARGE}: in the solution's place the reference {_WANT[own.status]}, too"
 
 
 def _anew(last: ExitStack, case: _Case) -> Session:
@@ -334,6 +343,7 @@ def _examine(
     make_room(device)
     roomy = has_room(question_bytes, device, whole=exam.is_whole(question_bytes))
     candidate.lender.roomy = candidate.lender.on_device and roomy
+    found.is_crowded = not is_ample(question_bytes, device)
     check(exam, candidate, first, found)
     check_pair(exam, candidate, first, plan, found)
     # Outputs of gigabytes are common, with a float64 reference of twice that beside: one question lives at a time.

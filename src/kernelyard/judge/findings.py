@@ -69,6 +69,8 @@ class Findings:
     unseen: str = ""
     held: tuple[Tensor, ...] = ()
     """An answer, as it was when it was checked, that the worker holds until all calls are done."""
+    is_crowded: bool = False
+    """Whether the device has so little memory for the problem that libraries may compute otherwise."""
     policy: Policy = Policy.TRAINING
 
     def flag(self, flag: Flag) -> None:
