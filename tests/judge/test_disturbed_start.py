@@ -7,15 +7,23 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.judge import floor
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.launch import SandboxedProcess, choose
 from kernelyard.sandbox.limits import Limits
-from kernelyard.suites.kernelbench import load_problem, read_solution
+from kernelyard.suites.kernelbench import load_problem
 
-JUDGE = Path(__file__).parents[2] / "examples/judge"
+PROBLEM = Path(__file__).parents[2] / "examples/judge/problem.py"
+HONEST = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=-1)
+"""
 
 
 # The first stop is for the start of the baseline, the second for the ceilings of a CPU.
@@ -40,8 +48,8 @@ def test_what_began_while_the_solution_ran_begins_anew(
     monkeypatch.setattr(floor, "measure_ceilings", lambda *by, **how: asked.append(by) or measure(*by, **how))
     remembered = floor.Remembered()
     verdict = evaluate(
-        load_problem(JUDGE / "problem.py"),
-        read_solution(JUDGE / "correct.py"),
+        load_problem(PROBLEM),
+        Source(PROBLEM.with_name("solution.py"), HONEST),
         device=torch.device("cpu"),
         dtype=torch.float32,
         sandbox=choose(None, "cpu"),

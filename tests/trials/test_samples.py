@@ -31,6 +31,7 @@ def canary() -> Iterator[Canary]:
         yield planted
 
 
+@pytest.mark.catalogue
 @pytest.mark.parametrize("sample", [_case(sample) for sample in SAMPLES])
 def test_a_sample_gets_its_verdict(sample: Sample, canary: Canary) -> None:
     if not sample.runs_on(canary.device.type):
