@@ -92,6 +92,19 @@ def test_nothing_of_it_runs_and_then_all_goes_on(post: Post) -> None:
         assert torch.equal((session.fetch(0, [x]).tensors or ())[0], 2 * x)
 
 
+def test_nothing_is_left_to_do_of_the_last_request(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker gives memory back when it has answered, and would be stopped in the middle of it."""
+    done: list[str] = []
+    with loaded(post, HONEST) as session:
+        ask, stopped = session._ask, session.process.stopped
+        monkeypatch.setattr(session, "_ask", lambda do, *rest, **more: done.append(do) or ask(do, *rest, **more))
+        monkeypatch.setattr(session.process, "stopped", lambda: done.append("stopped") or stopped())
+        session.run([[torch.randn(3)]])
+        with session.still():
+            pass
+    assert done[-3:] == ["run", "ping", "stopped"]
+
+
 def test_one_that_wakes_itself_is_found(post: Post) -> None:
     with (
         loaded(post, WAKES_ITSELF) as session,
@@ -100,21 +113,6 @@ def test_one_that_wakes_itself_is_found(post: Post) -> None:
     ):
         time.sleep(1)
     assert raised.value.status is Status.REJECTED
-
-
-@pytest.mark.parametrize(("leaves_its_core_after", "went_on"), [(0, False), (3, False), (10**9, True)])
-def test_what_stands_but_is_not_off_its_core_is_waited_for(
-    post: Post, monkeypatch: pytest.MonkeyPatch, leaves_its_core_after: int, went_on: bool
-) -> None:
-    """It uses 7 ms between one look and the next, each of the first so many."""
-    looks = itertools.count()
-    used = {1: lambda: 0.007 * min(next(looks), leaves_its_core_after)}
-    monkeypatch.setattr(processes, "cpu_seconds", lambda _: {pid: seconds() for pid, seconds in used.items()})
-    with launch(["/bin/sleep", "30"], kind=post.kind) as process:
-        begin = time.monotonic()
-        with process.stopped() as asked:
-            assert time.monotonic() - begin < 1
-            assert bool(asked()) is went_on
 
 
 # A child has used what the parent, which wakes itself, means to use; it is gone and buried when the judge looks.

@@ -194,7 +194,7 @@ class SandboxedProcess:
         So whoever must know asks before the end.
         """
         pids, moving = processes.stop(self._keeper.pid)
-        before, begin = processes.resting_cpu_seconds(pids), time.monotonic()
+        begin, before = time.monotonic(), processes.cpu_seconds(pids)
 
         def went_on() -> str:
             # Each by itself: one that has gone would take what it had used from what others used now.
