@@ -35,6 +35,17 @@ def test_two_turns_are_their_mean_by_every_clock() -> None:
     assert Side.together(first, Side((5.0,), 5.0, 8.0, 11.0, None)).bare is None
 
 
+def test_rounds_that_were_doubted_count_once_as_many_are_like_them() -> None:
+    """So a round may add more than itself, and who waits for three may have four."""
+    even, uneven = (_side(1.0, 1.0, 2.0, calls) for calls in ((1.0,) * 4, (1.0, 1.0, 1.0, 9.0)))
+    clock = Clock(CPU)
+    counted = []
+    for side in (even, even, uneven, uneven):
+        clock.add(Round(side, side, side, side))
+        counted.append(len(clock.counted()))
+    assert counted == [1, 2, 2, 4]
+
+
 @pytest.mark.parametrize(
     ("device", "event", "cost", "clock", "allowed"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelyard.core.problem import Source
+from kernelyard.core.problem import Source, as_solution
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.judge import floor
 from kernelyard.judge.evaluate import evaluate
@@ -17,13 +17,6 @@ from kernelyard.sandbox.limits import Limits
 from kernelyard.suites.kernelbench import load_problem
 
 PROBLEM = Path(__file__).parents[2] / "examples/judge/problem.py"
-HONEST = """
-import torch
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, dim=-1)
-"""
 
 
 # The first stop is for the start of the baseline, the second for the ceilings of a CPU.
@@ -47,9 +40,10 @@ def test_what_began_while_the_solution_ran_begins_anew(
     monkeypatch.setattr(SandboxedProcess, "stopped", seen)
     monkeypatch.setattr(floor, "measure_ceilings", lambda *by, **how: asked.append(by) or measure(*by, **how))
     remembered = floor.Remembered()
+    problem = load_problem(PROBLEM)
     verdict = evaluate(
-        load_problem(PROBLEM),
-        Source(PROBLEM.with_name("solution.py"), HONEST),
+        problem,
+        Source(PROBLEM, as_solution(problem.source)),
         device=torch.device("cpu"),
         dtype=torch.float32,
         sandbox=choose(None, "cpu"),

@@ -92,19 +92,6 @@ def test_nothing_of_it_runs_and_then_all_goes_on(post: Post) -> None:
         assert torch.equal((session.fetch(0, [x]).tensors or ())[0], 2 * x)
 
 
-def test_nothing_is_left_to_do_of_the_last_request(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker gives memory back when it has answered, and would be stopped in the middle of it."""
-    done: list[str] = []
-    with loaded(post, HONEST) as session:
-        ask, stopped = session._ask, session.process.stopped
-        monkeypatch.setattr(session, "_ask", lambda do, *rest, **more: done.append(do) or ask(do, *rest, **more))
-        monkeypatch.setattr(session.process, "stopped", lambda: done.append("stopped") or stopped())
-        session.run([[torch.randn(3)]])
-        with session.still():
-            pass
-    assert done[-3:] == ["run", "ping", "stopped"]
-
-
 def test_one_that_wakes_itself_is_found(post: Post) -> None:
     with (
         loaded(post, WAKES_ITSELF) as session,

@@ -85,8 +85,7 @@ class Findings:
         """What these turns give; taken once more where a worker ran in the other's. Raises WentOn the second time.
 
         Five honest workers did in some 40 thousand stops on H100s, for 7 to 27 ms, the last three as the baseline was
-        started; why is not known. None had been asked whether it was idle. A solution that uses this gets nothing
-        timed.
+        started; why is not known. A solution that uses this gets nothing timed.
         """
         name = "ran_in_anothers_turn"
         while True:

@@ -230,12 +230,7 @@ class Session:
     @contextlib.contextmanager
     def still(self, otherwise: Status = Status.REJECTED) -> Iterator[None]:
         """Nothing of the worker runs inside: it is somebody else's turn. Raises WentOn with `otherwise` where something
-        did. What its device was given before runs on.
-
-        It has answered once more before, so that nothing is left to do of the last request: a worker gives memory back
-        when it has answered.
-        """
-        self._ask("ping")
+        did. What its device was given before runs on."""
         with self.process.stopped() as went_on:
             yield
             reason = went_on()
