@@ -2,26 +2,32 @@
 
     python benchmarks/verdict_phases.py [--device cuda] [--repeat 2] PROBLEM.py [PROBLEM.py ...]
 
-A line a verdict with its ending, and below it the seconds of each phase. As in `kernelyard run`, workers are kept
-waiting, and the ceilings are measured once. The first of a process also pays for what is done once: the device's
-context, the ceilings, workers that are still importing torch. To hold two commits against each other, run them in turn:
-one machine's next minute differs by a tenth.
+A line a verdict with its ending, and below it the seconds of each phase. The solution's own are those seconds in
+which the judge waits for its worker, from its load on: for its calls, and for what fills the cache before each. All
+else is added by the judge, the baseline's calls among it. As in `kernelyard run`, workers are kept waiting, and the
+ceilings are measured once. The first of a process also pays for what is done once: the device's context, the
+ceilings, workers that are still importing torch. To hold two commits against each other, run them in turn: one
+machine's next minute differs by a tenth.
 """
 
 import argparse
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from kernelyard.core.environment import resolve_device
 from kernelyard.core.problem import Source, as_solution
-from kernelyard.core.verdict import Verdict
+from kernelyard.core.verdict import Phase, Verdict
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.floor import Remembered
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool, Post
+from kernelyard.sandbox.session import Session
 from kernelyard.suites.kernelbench import load_problem
 
 WARM_SECONDS = 60.0
@@ -29,8 +35,27 @@ WARM_SECONDS = 60.0
 ceilings = Remembered()
 
 
-def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float], int]:
-    """The verdict on a problem's reference, seconds by phase in the order in which they began, and rounds tried."""
+@contextmanager
+def candidates() -> Iterator[list[Session]]:
+    """The sessions that load a solution meanwhile."""
+    found: list[Session] = []
+    load = Session.load
+
+    def noted(session: Session, file_name: str, source: str, class_name: str, *rest: Any, **options: Any) -> Any:
+        if class_name == "ModelNew":
+            found.append(session)
+        return load(session, file_name, source, class_name, *rest, **options)
+
+    Session.load = noted  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        Session.load = load  # type: ignore[method-assign]
+
+
+def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float], int, float]:
+    """The verdict on a problem's reference, seconds by phase in the order in which they began, rounds tried, and the
+    seconds that are the solution's own."""
     problem = load_problem(path)
     solution = Source(path, as_solution(problem.source))
     spent: dict[str, float] = {}
@@ -44,15 +69,17 @@ def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[
         now, begun = "timing rounds" if is_round else phase, end
 
     post = pool.post
-    verdict = evaluate(
-        problem, solution, device=device, dtype=torch.float32, sandbox=post.kind, limits=post.limits, pool=pool,
-        ceilings=ceilings, on_phase=on_phase,
-    )  # fmt: skip
+    with candidates() as sessions:
+        verdict = evaluate(
+            problem, solution, device=device, dtype=torch.float32, sandbox=post.kind, limits=post.limits, pool=pool,
+            ceilings=ceilings, on_phase=on_phase,
+        )  # fmt: skip
     on_phase("the end")
-    return verdict, spent, tried
+    waits = [(phase, seconds) for session in sessions for phase, seconds in session.awaited().items()]
+    return verdict, spent, tried, sum(seconds for phase, seconds in waits if phase is not Phase.START)
 
 
-def shown(path: Path, verdict: Verdict, spent: dict[str, float], tried: int) -> str:
+def shown(path: Path, verdict: Verdict, spent: dict[str, float], tried: int, own: float) -> str:
     ending = f"{verdict.status.value}, {verdict.decision.value}" if verdict.decision else verdict.status.value
     if verdict.speedup is not None and verdict.noise is not None:
         interval = f"{verdict.speedup_low:.4g}-{verdict.speedup_high:.4g}"
@@ -60,7 +87,9 @@ def shown(path: Path, verdict: Verdict, spent: dict[str, float], tried: int) -> 
         ending += f", {verdict.speedup:.4g}x ({interval}) in {verdict.rounds} rounds of {tried}, {each:.3g} ms each"
         ending += f", noise {100 * verdict.noise:.2g} %"
     phases = "  ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items() if seconds >= 0.005)
-    return f"{path.stem}: {sum(spent.values()):.2f} s, {ending}\n  {phases}"
+    whole = sum(spent.values())
+    shares = f"{own:.2f} of them the solution's, {whole - own:.2f} added"
+    return f"{path.stem}: {whole:.2f} s, {shares}, {ending}\n  {phases}"
 
 
 def main() -> None:

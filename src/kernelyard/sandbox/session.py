@@ -86,6 +86,10 @@ class Session:
                 stack.callback(self._mapping[0].close)
             self._close()
 
+    def awaited(self) -> dict[Phase, float]:
+        """Seconds that its worker was waited for, to read or to answer, by phase."""
+        return dict(self._awaited)
+
     def finish(self, seconds: float) -> str:
         """Hang up and let the worker end by itself; what it wrote to stdout."""
         self.channel.socket.close()
