@@ -117,6 +117,18 @@ def test_alone_its_memory_lies_in_as_many_places_as_in_the_rounds(exam: Exam) ->
     assert found.measured is not None and found.measured.decision is Decision.INCONCLUSIVE
 
 
+@pytest.mark.parametrize(("on_device", "fits"), [(True, True), (True, False), (False, True)])
+def test_alone_what_crosses_stays_mapped_where_it_fits(
+    exam: Exam, monkeypatch: pytest.MonkeyPatch, on_device: bool, fits: bool
+) -> None:
+    baseline, asked = Baseline(1.0, 1.0), list[int]()
+    monkeypatch.setattr(alone, "leaves_some", lambda crossing, device: asked.append(crossing) or fits)
+    monkeypatch.setattr(baseline.lender, "on_device", on_device)
+    looked_at(exam, baseline, measured(Decision.TIE, 1.0))
+    assert baseline.lender.roomy is (on_device and fits)
+    assert asked == [4 * (16 + 16)] * on_device, "four calls, of four floats in and four out"
+
+
 def test_a_gain_that_may_all_be_disturbance_is_none(exam: Exam) -> None:
     """9 % gained, and the baseline 9 % slower beside it: within what is allowed, and all that there is."""
     small = replace(measured(Decision.FASTER, 1.09, 1.09), ratio=Ratio(1.09, 1.085, 1.095))

@@ -105,3 +105,20 @@ def test_rows_that_need_each_other_later_are_noticed(monkeypatch: pytest.MonkeyP
     question = exam.question(arguments)
     assert exam.parted is None
     torch.testing.assert_close(question.reference[0], arguments[0].double() / arguments[0].double().abs().max())
+
+
+def test_of_a_large_question_the_reference_gets_no_copy_and_may_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It left the first inputs as they were, but may change others: of what is small it has copies all the same."""
+    later = False
+
+    def call(linear: torch.nn.Linear, x: Tensor) -> Tensor:
+        return (x.abs_() if later else x).sum(-1)
+
+    exam, small = examined(call, (100, 8), monkeypatch=monkeypatch), examined(call, (9, 8), monkeypatch=monkeypatch)
+    given, later = exam.arguments(), True
+    with pytest.raises(examining.InvalidProblem, match="the reference changes its inputs; expected IN_PLACE = True"):
+        exam.honest(given)
+    assert bool((given[0] >= 0).all()), "it was the one copy"
+    given = small.arguments()
+    small.honest(given)
+    assert bool((given[0] < 0).any())

@@ -41,11 +41,34 @@ def test_where_a_device_has_the_room_nobody_gives_memory_back_between_requests(m
     assert given_back == [60 << 30, 10 << 30], "where too little is free it is given back all the same"
 
     asked: list[bool] = []
-    monkeypatch.setattr(turns, "make_room", lambda device, *, roomy: asked.append(roomy))
+    monkeypatch.setattr(turns, "make_room", lambda device, *, roomy, crossing: asked.append(roomy))
     worker: Any = Here(CASES["softmax"][0])
     for worker.lender.roomy in (False, True):
         run_sets(worker, [[torch.randn(4, 33)]], (torch.empty(4, 33),), [0])
     assert asked == [False, True]
+
+
+def test_a_worker_that_answered_as_large_a_request_needs_no_more_than_what_crosses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before its first, and before a larger one, all is given back that the judge's allocator keeps."""
+    cuda, given_back, free = torch.device("cuda", 0), [], [16 << 30]
+    monkeypatch.setattr(room, "_idle_bytes", lambda _: 9 << 30)
+    monkeypatch.setattr(room, "empty_cache", lambda _: given_back.append(free[0]))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free[0], 80 << 30))
+    for size, left in ((12, 16), (11, 16), (11, 15), (0, 16)):
+        free[0] = left << 30
+        make_room(cuda, crossing=size << 30)
+    assert given_back == [16 << 30, 15 << 30, 16 << 30], "5 GB of 80 are a little"
+
+    asked: list[int] = []
+    monkeypatch.setattr(turns, "make_room", lambda _, *, roomy, crossing: asked.append(crossing))
+    worker: Any = Here(CASES["softmax"][0])
+    x, y = torch.randn(4, 33), torch.empty(4, 33)
+    for sets in ([[x]], [[x]], [[x], [x]], [[x], [x]], [[x]]):
+        run_sets(worker, sets, (y,), [0])
+    one = x.nbytes + y.nbytes
+    assert asked == [0, one, 0, 2 * one, one]
 
 
 def test_what_was_given_back_is_cleared_before_the_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +87,7 @@ def test_what_was_given_back_is_cleared_before_the_clock_runs(monkeypatch: pytes
 
     worker: Any = Waiting(CASES["softmax"][0])
     worker.device, worker.lender.roomy = device, True
-    monkeypatch.setattr(turns, "make_room", lambda _, *, roomy: None)
+    monkeypatch.setattr(turns, "make_room", lambda _, *, roomy, crossing: None)
     run_sets(worker, [[]], (), [0])
     assert slept == []
     make_room(device, roomy=True)

@@ -17,7 +17,8 @@ from kernelyard.core.verdict import Decision, Flag, Timing
 from kernelyard.judge.decision import band
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, blameless
-from kernelyard.judge.room import make_room
+from kernelyard.judge.question import bytes_of
+from kernelyard.judge.room import leaves_some, make_room
 from kernelyard.judge.turns import lay_anew, none_of, take_turn, unseen
 from kernelyard.sandbox.clearing import gave_back
 from kernelyard.sandbox.session import Session
@@ -47,6 +48,9 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     candidate.lender.close()  # the memory that it had goes with it
     make_room(candidate.device)
     sets = [exam.arguments() for _ in range(calls)]
+    # What crosses stays mapped from now on where there is room for it, now that the solution is gone.
+    crossing = sum(bytes_of(one, exam.answer) for one in sets)
+    baseline.lender.roomy = baseline.lender.on_device and leaves_some(crossing, baseline.device)
     turns = []
     with blameless():
         for _ in range(TURNS):

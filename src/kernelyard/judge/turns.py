@@ -23,6 +23,7 @@ from torch import Tensor
 from kernelyard.core.cold_cache import ColdCache
 from kernelyard.judge.clock import Side
 from kernelyard.judge.exam import Exam
+from kernelyard.judge.question import bytes_of
 from kernelyard.judge.room import make_room
 from kernelyard.sandbox.clearing import seconds_until_clear
 from kernelyard.sandbox.returned import Fetched, Kept, Ran
@@ -111,7 +112,9 @@ def run_sets(
     1.03x to 1.06x of themselves on H100s of 80 GB: a look at the solution's answer gives memory back, and it is the
     baseline's turn that follows.
     """
-    make_room(session.device, roomy=session.lender.roomy)
+    lender = session.lender
+    size = sum(bytes_of(one, answer) for one in sets)
+    make_room(session.device, roomy=lender.roomy, crossing=size if size <= lender.crossed else 0)
     session.lend(answer, len(sets))
 
     def ready() -> None:
@@ -119,7 +122,9 @@ def run_sets(
         if pause := seconds_until_clear(session.device):
             time.sleep(pause)
 
-    return session.run(sets, manner=manner, keep=keep, before=ready)
+    ran = session.run(sets, manner=manner, keep=keep, before=ready)
+    lender.crossed = max(lender.crossed, size)
+    return ran
 
 
 def handed_over(session: Session, kept: Kept, like: Sequence[Tensor]) -> Fetched:

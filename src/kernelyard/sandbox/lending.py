@@ -25,6 +25,9 @@ class Lender:
         self.roomy = False
         """Whether the device holds all that crosses beside what either side holds: then pieces of any size stay mapped,
         and nobody need give memory back between two transfers."""
+        self.crossed = 0
+        """Bytes of inputs and answers of the largest timed request that the worker has answered: it has the memory for
+        as large a one."""
         self._kept: dict[str, DeviceBytes] = {}
         self._given: set[DeviceBytes] = set()
 
