@@ -80,14 +80,12 @@ class Launcher:
         shared_bytes: int = 0,
         cooperative: bool = False,
         overlapping: bool = False,
-        all_shared: bool = False,
     ) -> None:
         """`label` is the name launches are counted under; `cluster` CTAs share a row through each other's memory.
 
         `cooperative`: all CTAs are resident at once, or the launch fails. `overlapping`: may start while the kernel
         before it on the stream ends, and itself waits for that one's results (griddepcontrol.wait); chips before Hopper
-        know no such launch and start it after the other. `all_shared`: multiprocessors that run it keep no more as
-        L1 than they must, so that CTAs of the kernel after it fit beside its own.
+        know no such launch and start it after the other.
         """
         self.label = label
         self.device = device
@@ -96,7 +94,7 @@ class Launcher:
         self.shared_bytes = shared_bytes
         self.cooperative = cooperative
         self.overlapping = overlapping and torch.cuda.get_device_capability(device)[0] >= 9
-        self.function = int(_kernel(source, kernel, defines, device, cluster, shared_bytes, all_shared)._handle)
+        self.function = int(_kernel(source, kernel, defines, device, cluster, shared_bytes)._handle)
 
     def bind(self, grid: Grid, addresses: int, *sizes: int) -> Bound:
         """The launch of `grid` CTAs, or clusters of CTAs where the kernel has them, with every size given.
@@ -250,9 +248,8 @@ def _kernel(
     device: torch.device,
     cluster: int,
     shared_bytes: int,
-    all_shared: bool,
 ) -> Any:
-    key = (source, name, defines, device.index, cluster, shared_bytes, all_shared)
+    key = (source, name, defines, device.index, cluster, shared_bytes)
     if key not in _kernels:
         with torch.cuda.device(device):
             torch.cuda.current_stream(device)
@@ -264,8 +261,6 @@ def _kernel(
             if shared_bytes:
                 # More than 48 KB, the kernel's static arrays included, must be asked for.
                 _allow(kernel, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes, device)
-            if all_shared:
-                _allow(kernel, attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100, device)
         _kernels[key] = kernel
     return _kernels[key]
 

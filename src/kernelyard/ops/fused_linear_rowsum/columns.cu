@@ -3,13 +3,11 @@
 //
 // A cluster of CLUSTER CTAs has a strip of ACROSS * VEC columns and shares out the rows: ACROSS lanes to a row, STEP
 // rows at a time. What a thread sums waits in a ring of its own in shared memory, STAGES vectors deep, so no thread
-// waits for another before the end. The next kernel may start when AHEAD steps are left, since it takes a while. Where
-// it wants that it learns each sum by itself, and when all CTAs have asked for all but LEFT of their steps (told.cuh).
+// waits for another before the end. The next kernel may start when AHEAD steps are left, since it takes a while.
 
 #include "cluster.cuh"
 #include "overlap.cuh"
 #include "pairs.cuh"
-#include "told.cuh"
 
 using Extra = EXTRA;
 
@@ -18,14 +16,13 @@ constexpr int ITEMS = 8;
 extern __shared__ Chunk s_ring[];
 
 // `take` is called with each of the vectors `jump` elements apart, `mine` of them this thread's, and all threads of the
-// CTA walk `steps`. `count_in` is called when LEFT of them have not been asked for.
-template <typename Take, typename CountIn>
-__device__ void walk(const Scalar* from, Index jump, int mine, int steps, const Take& take, const CountIn& count_in) {
+// CTA walk `steps`.
+template <typename Take>
+__device__ void walk(const Scalar* from, Index jump, int mine, int steps, const Take& take) {
 #if STAGES
   Chunk* s_mine = s_ring + threadIdx.x;
   int asked = 0, slot = 0;
   const auto ask = [&] {
-    if (asked == max(steps - LEFT, 0)) count_in();
     if (asked++ < mine) s_mine[slot * THREADS].copy_async(from);
     Chunk::commit_copies();
     from += jump;
@@ -39,7 +36,6 @@ __device__ void walk(const Scalar* from, Index jump, int mine, int steps, const 
     if (++slot == STAGES) slot = 0;
   }
 #else
-  count_in();
   for (int step = 0; step < steps; step += ITEMS) {
     Chunk r_next[ITEMS];
 #pragma unroll
@@ -56,11 +52,11 @@ __device__ void walk(const Scalar* from, Index jump, int mine, int steps, const 
 }
 
 // g_sums has one float a column and, last, the sum of `extra`, which is null where there is none; WEIGHTED: each row
-// times its extra. g_told is null where the next kernel waits for the end of this one.
+// times its extra.
 // Half of a multiprocessor's registers are the next kernel's.
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
-column_sums(const Scalar* g_matrix, const Extra* g_extra, float* g_sums, unsigned* g_told, Index rows, Index width,
-            Index pitch, Index extra_pitch) {
+column_sums(const Scalar* g_matrix, const Extra* g_extra, float* g_sums, Index rows, Index width, Index pitch,
+            Index extra_pitch) {
   const int lane = threadIdx.x % ACROSS, warp = threadIdx.x / WARP;
   int rank = 0;
 #if CLUSTER > 1
@@ -83,10 +79,7 @@ column_sums(const Scalar* g_matrix, const Extra* g_extra, float* g_sums, unsigne
   float r_sums[VEC] = {}, held = 0.f, next = extra_at(lane);
   double shared = 0.;
   if (steps <= AHEAD) let_next_kernel_start();
-  const auto count_in = [&] {
-    if (g_told && threadIdx.x == 0) count_one(g_told);
-  };
-  const auto take = [&](int step, Chunk chunk) {
+  walk(g_matrix + first * pitch + column, STEP * pitch, live ? mine : 0, steps, [&](int step, Chunk chunk) {
     if (step + AHEAD == steps) let_next_kernel_start();
     if (step % ACROSS == 0) {
       held = next;
@@ -98,8 +91,7 @@ column_sums(const Scalar* g_matrix, const Extra* g_extra, float* g_sums, unsigne
 #pragma unroll
       for (int j = 0; j < VEC; ++j) r_sums[j] += factor * chunk[j];
     }
-  };
-  walk(g_matrix + first * pitch + column, STEP * pitch, live ? mine : 0, steps, take, count_in);
+  });
 
   __shared__ float2 s_warps[WARPS][PAIRS];
 #pragma unroll
@@ -126,15 +118,8 @@ column_sums(const Scalar* g_matrix, const Extra* g_extra, float* g_sums, unsigne
   __syncthreads();
   if (threadIdx.x < ACROSS && live) {
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-      r_sums[j] = reinterpret_cast<const float*>(s_warps[0])[j * ACROSS + lane];
-      if (g_told) tell(g_told, column + j, r_sums[j]);
-    }
+    for (int j = 0; j < VEC; ++j) r_sums[j] = reinterpret_cast<const float*>(s_warps[0])[j * ACROSS + lane];
     write_elements(g_sums + column, r_sums);
   }
-  if (leading && threadIdx.x == 0) {
-    const float sum = float(reinterpret_cast<const double&>(s_warps[0][SHARED]));
-    if (g_told) tell(g_told, width, sum);
-    g_sums[width] = sum;
-  }
+  if (leading && threadIdx.x == 0) g_sums[width] = float(reinterpret_cast<const double&>(s_warps[0][SHARED]));
 }

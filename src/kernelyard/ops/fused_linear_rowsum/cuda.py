@@ -13,7 +13,6 @@ from kernelyard.kernels.nvrtc import Defines
 from kernelyard.kernels.plans import VECTOR
 from kernelyard.kernels.prepared import LAYOUTS, allocator
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
-from kernelyard.kernels.zeroed import zeroed
 from kernelyard.ops.fused_linear_rowsum import layout, plan, prepared
 from kernelyard.ops.fused_linear_rowsum.derivative import empty_gradients, registered
 from kernelyard.ops.fused_linear_rowsum.plan import vector
@@ -34,28 +33,26 @@ def _prepare_forward(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """What returns y and the sums over the weight's columns, of which the last is the sum of bias."""
-    device = x.device
-    empty_y = allocator(x.shape[:-1], x.dtype, device)
-    empty_sums = allocator(torch.Size((weight.shape[1] + 1,)), torch.float32, device)
+    empty_y = allocator(x.shape[:-1], x.dtype, x.device)
+    empty_sums = allocator(torch.Size((weight.shape[1] + 1,)), torch.float32, x.device)
     if not x.shape[:-1].numel():
         return lambda x, weight, bias: (empty_y(), empty_sums())
     given, laid_out = (x, weight, bias), _laid_out(x, weight, bias)
     if any(one is not other for one, other in zip(given, laid_out, strict=True)):
         copied = _prepare_forward(*laid_out)
         return lambda *given: copied(*_laid_out(*given))
-    sum_columns, dot_rows, told_words = _forward_launches(
+    sum_columns, dot_rows = _forward_launches(
         (x.shape, x.stride(), x.data_ptr() % VECTOR),
         (weight.shape, weight.stride(), weight.data_ptr() % VECTOR),
         (x.dtype, weight.dtype, x.dtype if bias is None else bias.dtype),
-        device,
+        x.device,
     )
 
     def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         y, sums = empty_y(), empty_sums()
-        told = zeroed(told_words, device) if told_words else None
-        at_sums, at_told = sums.data_ptr(), 0 if told is None else told.data_ptr()
-        sum_columns(weight.data_ptr(), 0 if bias is None else bias.data_ptr(), at_sums, at_told)
-        dot_rows(x.data_ptr(), at_sums, at_told, y.data_ptr())
+        at_sums = sums.data_ptr()
+        sum_columns(weight.data_ptr(), 0 if bias is None else bias.data_ptr(), at_sums)
+        dot_rows(x.data_ptr(), at_sums, y.data_ptr())
         return y, sums
 
     return run
@@ -74,8 +71,7 @@ Layout = tuple[torch.Size, tuple[int, ...], int]
 
 def _forward_launches(
     x: Layout, weight: Layout, dtypes: tuple[torch.dtype, ...], device: torch.device
-) -> tuple[Launch, Launch, int]:
-    """Both kernels, and how many zeroed words the second learns the sums through."""
+) -> tuple[Launch, Launch]:
     (rows, pitch), (outputs, w_pitch), width = _rows(*x[:2]), _rows(*weight[:2]), weight[0][1]
     size, chip = dtypes[0].itemsize, _chip(device)
     chosen = plan.dots(rows, width, vector(width, (pitch,), ((x[2], size),)), size, chip)
@@ -87,22 +83,17 @@ def _forward_launches(
         threads=plan.DOT_THREADS,
         shared_bytes=chosen.shared_bytes,
         overlapping=True,
-        all_shared=True,
     )
-    sizes = outputs, width, w_pitch, 1
-    sum_columns, ctas = _sum_columns(sizes, weight[2], dtypes[1:], device, weighted=False)
     return (
-        sum_columns,
-        dot_rows.bind(chosen.grid(rows, chip.processors), 4, rows, width, pitch, ctas),
-        chosen.told_words,
+        _sum_columns((outputs, width, w_pitch, 1), weight[2], dtypes[1:], device, weighted=False),
+        dot_rows.bind(chosen.grid(rows, chip.processors), 3, rows, width, pitch),
     )
 
 
 def _sum_columns(
     sizes: tuple[int, int, int, int], start: int, dtypes: tuple[torch.dtype, ...], device: torch.device, weighted: bool
-) -> tuple[Launch, int]:
-    """The kernel and its CTAs. Sizes are rows, columns, the rows' distance and that of the numbers that belong to them;
-    dtypes of both."""
+) -> Launch:
+    """Sizes are rows, columns, the rows' distance and that of the numbers that belong to them; dtypes of both."""
     _, width, pitch, _ = sizes
     size, chip = dtypes[0].itemsize, _chip(device)
     vec = vector(width, (pitch,), ((start, size),))
@@ -112,8 +103,7 @@ def _sum_columns(
         *zip(("TYPE", "EXTRA"), (TYPES[dtype] for dtype in dtypes), strict=True),
         *chosen.macros,
         ("STAGES", stages),
-        ("AHEAD", plan.AHEAD if weighted else plan.AT_ONCE),
-        ("LEFT", plan.LEFT),
+        ("AHEAD", plan.AHEAD),
         ("WEIGHTED", int(weighted)),
     )
     launcher = _launcher(
@@ -124,9 +114,8 @@ def _sum_columns(
         threads=chosen.limits.threads,
         cluster=chosen.cluster,
         shared_bytes=stages * chosen.limits.threads * VECTOR,
-        all_shared=not weighted,
     )
-    return launcher.bind(chosen.strips, 4, *sizes), chosen.strips * chosen.cluster
+    return launcher.bind(chosen.strips, 3, *sizes)
 
 
 def _backward(
@@ -151,7 +140,7 @@ def _backward(
     if x is not None and sums is not None and 2 * dx.nbytes + dweight.nbytes > plan.PAIR_BYTES:
         read, write = _backward_pair(*layouts)
         v = sums.new_empty(width + 1)
-        read(at_x, dy.data_ptr(), v.data_ptr(), 0)
+        read(at_x, dy.data_ptr(), v.data_ptr())
         write(dy.data_ptr(), at_sums, v.data_ptr(), dx.data_ptr(), dweight.data_ptr(), at_dbias)
     else:
         launch = _backward_launch(*layouts)
@@ -194,8 +183,10 @@ def _backward_pair(
     chosen = plan.panels(width, vec, _chip(device))
     macros = (*_types(dtypes), *chosen.macros)
     write = _launcher("gradients", "write_gradients", macros, device, threads=plan.WRITERS.threads, overlapping=True)
-    read, _ = _sum_columns((rows, width, _rows(*x[:2])[1], dy_pitch), x[2], (dtypes[0],) * 2, device, weighted=True)
-    return read, write.bind(chosen.ctas, 6, rows, outputs, width, dy_pitch, chosen.panels)
+    return (
+        _sum_columns((rows, width, _rows(*x[:2])[1], dy_pitch), x[2], (dtypes[0],) * 2, device, weighted=True),
+        write.bind(chosen.ctas, 6, rows, outputs, width, dy_pitch, chosen.panels),
+    )
 
 
 def _with_rows(matrix: torch.Tensor) -> torch.Tensor:

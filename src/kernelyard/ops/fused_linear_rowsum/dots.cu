@@ -1,21 +1,19 @@
-// y = x . sums, row by row. The first rows of x are on their way before the sums are known: as many as there is room for
-// are asked for when nearly all of the weight is, which would else come later for them.
+// y = x . sums, row by row. The first rows of x are on their way before the sums are known.
 //
 // GROUP lanes to a row, of which each has the same CHUNKS vectors in every row, and the sums of those columns in its
 // registers. A thread's rows wait in a ring of its own in shared memory, STAGES deep, and threads meet once in ROWS of
 // them. STAGES 0: no ring, and the sums are read again for every row, where vectors have less than 16 bytes or rows
-// are too long for registers; then they are read when the kernel before has ended, and g_told is null.
+// are too long for registers.
 
 #include "overlap.cuh"
-#include "told.cuh"
+#include "reduce.cuh"
 
 constexpr int GROUPS = THREADS / GROUP;
 constexpr int LANES = GROUP < WARP ? GROUP : WARP;
 constexpr int PARTS = GROUP / LANES;
 constexpr int ACROSS = GROUP * VEC;
 
-// This thread's part of `left` rows, which are `jump` elements apart: they are asked for, the sums are made known, then
-// each `next` is one row.
+// This thread's part of `left` rows, which are `jump` elements apart: the sums are made known, then each `next` is one row.
 #if STAGES
 extern __shared__ Chunk s_ring[];
 
@@ -40,25 +38,15 @@ struct Dots {
     if (++slot == STAGES) slot = 0;
   }
   __device__ Dots(const Scalar* gx, Index width, Index jump, int left)
-      : width(int(width)), from(gx + column), jump(jump), left(left) {}
-  // Behind the weight's rows, for which `counters` CTAs have asked then. The sum that all columns share is returned.
-  __device__ float begin(const float*, const unsigned* g_told, Index counters) {
-    if (threadIdx.x == 0) await_count(g_told, unsigned(counters));
-    __syncthreads();
+      : width(int(width)), from(gx + column), jump(jump), left(left) {
 #pragma unroll 1
     for (int i = 0; i < STAGES; ++i) ask();
-    // Each sum is read once a CTA: what all its threads read of them is 1.7 us over the chip.
-    float* s_sums = reinterpret_cast<float*>(s_ring + STAGES * CHUNKS * THREADS);
-    for (int at = threadIdx.x * 4; at < width; at += THREADS * 4) {
-      *reinterpret_cast<float4*>(s_sums + at) = learn_four(g_told, at);
-    }
-    if (threadIdx.x == 0) s_sums[width] = learn(g_told, width);
-    __syncthreads();
+  }
+  __device__ void know(const float* g_sums) {
 #pragma unroll
     for (int i = 0; i < CHUNKS; ++i) {
-      if (live(i)) read_elements(s_sums + column + i * ACROSS, r_sums[i]);
+      if (live(i)) read_elements(g_sums + column + i * ACROSS, r_sums[i]);
     }
-    return s_sums[width];
   }
   // Of the next row; what the ring holds where there is none does not matter.
   __device__ float next() {
@@ -83,11 +71,7 @@ struct Dots {
   int left;
 
   __device__ Dots(const Scalar* gx, Index width, Index jump, int left) : width(width), jump(jump), gx(gx), left(left) {}
-  __device__ float begin(const float* sums, const unsigned*, Index) {
-    await_previous_kernel();
-    g_sums = sums;
-    return sums[width];
-  }
+  __device__ void know(const float* sums) { g_sums = sums; }
   __device__ float next() {
     float dot = 0.f;
     if (left-- > 0) {
@@ -109,13 +93,14 @@ struct Dots {
 
 // Half of a multiprocessor's registers are column_sums'.
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
-row_dots(const Scalar* gx, const float* g_sums, const unsigned* g_told, Scalar* gy, Index rows, Index width, Index pitch,
-         Index counters) {
+row_dots(const Scalar* gx, const float* g_sums, Scalar* gy, Index rows, Index width, Index pitch) {
   __shared__ float s_dots[2][ROWS][THREADS / LANES];
   const Index jump = Index(gridDim.x) * GROUPS;
   const Index first = Index(blockIdx.x) * GROUPS + threadIdx.x / GROUP;
   Dots dots(gx + first * pitch, width, jump * pitch, rows > first ? int((rows - first + jump - 1) / jump) : 0);
-  const float start = dots.begin(g_sums, g_told, counters);
+  await_previous_kernel();
+  const float start = g_sums[width];
+  dots.know(g_sums);
   int turn = 0;
   for (Index base = Index(blockIdx.x) * GROUPS; base < rows; base += ROWS * jump, turn ^= 1) {
     float parts[ROWS];
@@ -136,6 +121,4 @@ row_dots(const Scalar* gx, const float* g_sums, const unsigned* g_told, Scalar* 
       if (row < rows) gy[row] = narrow<Scalar>(sum);
     }
   }
-  // Whoever comes next may count on the sums in memory, which are written when the kernel before has ended.
-  await_previous_kernel();
 }

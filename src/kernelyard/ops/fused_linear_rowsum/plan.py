@@ -47,10 +47,6 @@ COLUMN_STAGES = 5
 """40 KB on their way from a multiprocessor; 64 KB are no faster."""
 AHEAD = 12
 """Steps of the column sums, of 1 MB over the chip, that are left when the next kernel may start: it takes 3 us."""
-AT_ONCE = 1 << 30
-"""Of a kernel that waits by itself until it is its turn."""
-LEFT = 3
-"""Steps that a CTA of the column sums has not asked for when it says that x may come."""
 STRIPS = Limits(threads=128, resident=4, cluster=8)
 """One stream is read and two are written: with 256 threads 85 % at 2048 x 4096, with 128 90."""
 WIDE_STRIPS = Limits(threads=256, resident=2, cluster=2)
@@ -59,7 +55,6 @@ WIDE_ROW = 16 << 10
 STRIPS reach 90 and 98. In rows half as long its strips are half a line: 86 % at 2k, 90."""
 STRIP_ITEMS = 4
 """Rows that a thread has on their way at once."""
-FLOAT = 4
 DOT_THREADS = 512
 DOT_CHUNKS = 4
 """Vectors of a row that a thread has, where a row needs no more: with more there are fewer parts to add up."""
@@ -69,8 +64,7 @@ DOT_REGISTERS = 32
 """Most floats of the sums in a thread's registers."""
 DOT_SHARE = 0.565
 """Of a CTA's shared memory, for the rows that are on their way: 128 KB of 227. More than half, so that no
-multiprocessor gets two of these CTAs and another none: 2.5 to 5 us at 4096 and 16384 rows. Not more, so that it fits,
-with 4 bytes a column, beside a CTA of the column sums, which has 50 KB."""
+multiprocessor gets two of these CTAs and another none: 2.5 to 5 us at 4096 and 16384 rows."""
 WRITERS = Limits(threads=256, resident=4, cluster=1)
 PAIR_BYTES = 128 << 20
 """Bytes of x, dx and dweight from which the backward is two kernels, one that reads and one that writes: 98 to 101 % at
@@ -141,13 +135,12 @@ def stages(vec: int, size: int, chip: Chip, most: int) -> int:
 
 @dataclass(frozen=True)
 class Dots:
-    """`group` lanes to a row of `width`, each with `chunks` vectors of it, and `stages` rows on their way."""
+    """`group` lanes to a row, each with `chunks` vectors of it, and `stages` rows on their way."""
 
     vec: int
     group: int
     chunks: int
     stages: int
-    width: int
 
     @property
     def macros(self) -> Defines:
@@ -162,14 +155,7 @@ class Dots:
 
     @property
     def shared_bytes(self) -> int:
-        """Of the rings, and of one float a column and one more."""
-        ring = self.stages * self.chunks * DOT_THREADS * VECTOR
-        return ring + (self.width + 1) * FLOAT if ring else 0
-
-    @property
-    def told_words(self) -> int:
-        """64-bit words through which it learns the sums: a line for the count of CTAs, and half of one for each sum."""
-        return 16 + (self.width + 2) // 2 if self.stages else 0
+        return self.stages * self.chunks * DOT_THREADS * VECTOR
 
     def grid(self, rows: int, processors: int) -> int:
         """CTAs that share out the rows."""
@@ -185,7 +171,7 @@ def dots(rows: int, width: int, vec: int, size: int, chip: Chip) -> Dots:
         group = min(DOT_THREADS, max(group, power_above(lanes)))
     chunks = -(-lanes // group)
     deep = int(DOT_SHARE * chip.shared) // (chunks * DOT_THREADS * VECTOR) if chunks * vec <= DOT_REGISTERS else 0
-    return Dots(vec, group, chunks, stages(vec, size, chip, deep if deep > 1 else 0), width)
+    return Dots(vec, group, chunks, stages(vec, size, chip, deep if deep > 1 else 0))
 
 
 @dataclass(frozen=True)
