@@ -1,6 +1,6 @@
 """Where a verdict's seconds go: problems' own references judged as solutions, one after another.
 
-    python benchmarks/verdict_phases.py [--device cuda] [--repeat 2] PROBLEM.py [PROBLEM.py ...]
+    python benchmarks/verdict_phases.py [--device cuda] [--repeat 2] [--functions 0] PROBLEM.py [PROBLEM.py ...]
 
 A line a verdict with its ending, and below it the seconds of each phase. The solution's own are those seconds in
 which the judge waits for its worker, from its load on: for its calls, and for what fills the cache before each. All
@@ -11,6 +11,8 @@ machine's next minute differs by a tenth.
 """
 
 import argparse
+import cProfile
+import pstats
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,6 +99,7 @@ def main() -> None:
     parser.add_argument("problems", type=Path, nargs="+", metavar="PROBLEM.py")
     parser.add_argument("--device")
     parser.add_argument("--repeat", type=int, default=2, help="verdicts on each")
+    parser.add_argument("--functions", type=int, default=0, help="of the judge that take longest, to name")
     asked = parser.parse_args()
     if missing := [str(path) for path in asked.problems if not path.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
@@ -106,7 +109,13 @@ def main() -> None:
         pool.await_warm(WARM_SECONDS)
         for path in asked.problems:
             for _ in range(asked.repeat):
-                print(shown(path, *judged(path, pool, device)), flush=True)
+                if not asked.functions:
+                    print(shown(path, *judged(path, pool, device)), flush=True)
+                    continue
+                with cProfile.Profile() as profile:
+                    made = judged(path, pool, device)
+                print(shown(path, *made))
+                pstats.Stats(profile).sort_stats("tottime").print_stats(asked.functions)
 
 
 if __name__ == "__main__":
