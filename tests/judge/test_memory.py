@@ -92,7 +92,7 @@ def test_a_question_and_what_is_asked_about_it_leave_the_workers_room(problem: P
         answer = [other + 1e-9 for other in question.honest]
         asked.mark_values(question, answer)
     assert plain.bytes <= MOST * INPUT
-    assert plain.bytes >= 5 * INPUT  # a copy and an answer, twice as much of float64, and another answer
+    assert plain.bytes >= 5 * INPUT  # inputs and an answer, twice as much of float64, and another answer
 
 
 @pytest.mark.parametrize("each", stress.STRESSES, ids=lambda each: each.name)

@@ -174,14 +174,14 @@ class Exam:
 
     def honest(self, arguments: list[Any]) -> Honest:
         """The reference's own answer. Raises InvalidProblem where it is none that can be judged by."""
-        written = [tensor._version for tensor in tensors_of(arguments)]
+        written = _writes(arguments)
         try:
             before = _random_state(self.device)
             with torch.no_grad():
                 honest = _leaves(self.model(*self._for_the_reference(arguments)))
         except FAULTS as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
-        if [tensor._version for tensor in tensors_of(arguments)] != written:
+        if _writes(arguments) != written:
             raise InvalidProblem(CHANGES_INPUTS)
         if not torch.equal(before, _random_state(self.device)):
             # Two random answers are far apart, and that distance would be the ruler: whatever is as large would pass.
@@ -208,7 +208,8 @@ class Exam:
 
         Of 6 GB the copy was one of five such pieces that the judge holds beside what an H100 of 80 GB has room for.
         """
-        if self.answer and not self.problem.in_place and bytes_of(arguments, self.answer) > PART_BYTES:
+        large = bool(self.answer) and bytes_of(arguments, self.answer) > PART_BYTES
+        if large and not self.problem.in_place and None not in _writes(arguments):
             return each_tensor(arguments, lambda x: x)  # its lists and dicts are copies still
         return copied_to(arguments, self.dtype, self.device)
 
@@ -393,6 +394,11 @@ def _leaves(returned: Any) -> list[tuple[str, Any]]:
     """What a reference returned; a Parameter as the plain tensor that it holds, which the judge may write to."""
     leaves = named_leaves(returned)
     return [(name, value.detach() if isinstance(value, torch.nn.Parameter) else value) for name, value in leaves]
+
+
+def _writes(arguments: list[Any]) -> list[int | None]:
+    """How often torch has written to each input; None for one of inference mode, of which it does not count that."""
+    return [None if tensor.is_inference() else tensor._version for tensor in tensors_of(arguments)]
 
 
 def _must_cross(leaves: Sequence[tuple[str, Any]]) -> None:
