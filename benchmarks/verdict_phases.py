@@ -2,12 +2,12 @@
 
     python benchmarks/verdict_phases.py [--device cuda] [--repeat 2] [--functions 0] PROBLEM.py [PROBLEM.py ...]
 
-A line a verdict with its ending, and below it the seconds of each phase. The solution's own are those seconds in
-which the judge waits for its worker, from its load on: for its calls, and for what fills the cache before each. All
-else is added by the judge, the baseline's calls among it. As in `kernelyard run`, workers are kept waiting, and the
-ceilings are measured once. The first of a process also pays for what is done once: the device's context, the
-ceilings, workers that are still importing torch. To hold two commits against each other, run them in turn: one
-machine's next minute differs by a tenth.
+A line a verdict with its ending, and below it the seconds of each phase, and how often and how long workers were
+waited for, by what was asked. The solution's own are those seconds in which the judge waits for its worker, from its
+load on: for its calls, and for what fills the cache before each. All else is added by the judge, the baseline's calls
+among it. As in `kernelyard run`, workers are kept waiting, and the ceilings are measured once. The first of a process
+also pays for what is done once: the device's context, the ceilings, workers that are still importing torch. To hold
+two commits against each other, run them in turn: one machine's next minute differs by a tenth.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import pstats
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,27 +38,52 @@ WARM_SECONDS = 60.0
 ceilings = Remembered()
 
 
+@dataclass
+class Requests:
+    """What was asked of workers."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    """Each wait for an answer, by what was asked; of both sides."""
+    candidates: list[Session] = field(default_factory=list)
+    """The sessions that loaded a solution."""
+
+    def own(self) -> float:
+        """Seconds in which solutions' workers were waited for, from their load on."""
+        waits = [(phase, wait) for session in self.candidates for phase, wait in session.awaited().items()]
+        return sum(wait for phase, wait in waits if phase is not Phase.START)
+
+    def __str__(self) -> str:
+        longest = sorted(self.seconds.items(), key=lambda item: -sum(item[1]))
+        return "  ".join(f"{name} {len(waits)} x {1e3 * sum(waits) / len(waits):.2g} ms" for name, waits in longest)
+
+
 @contextmanager
-def candidates() -> Iterator[list[Session]]:
-    """The sessions that load a solution meanwhile."""
-    found: list[Session] = []
-    load = Session.load
+def watched() -> Iterator[Requests]:
+    """What is asked of workers meanwhile."""
+    found = Requests()
+    ask = Session._ask
 
-    def noted(session: Session, file_name: str, source: str, class_name: str, *rest: Any, **options: Any) -> Any:
-        if class_name == "ModelNew":
-            found.append(session)
-        return load(session, file_name, source, class_name, *rest, **options)
+    def noted(session: Session, do: str, shared: Any = None, **asked: Any) -> Any:
+        if asked.get("class") == "ModelNew":
+            found.candidates.append(session)
+        begin = time.monotonic()
+        try:
+            return ask(session, do, shared, **asked)
+        finally:
+            kind = asked.get("manner") or asked.get("what")
+            name = f"{do} {kind}" if kind else do
+            found.seconds.setdefault(name, []).append(time.monotonic() - begin)
 
-    Session.load = noted  # type: ignore[method-assign]
+    Session._ask = noted  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        Session.load = load  # type: ignore[method-assign]
+        Session._ask = ask  # type: ignore[method-assign]
 
 
-def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float], int, float]:
-    """The verdict on a problem's reference, seconds by phase in the order in which they began, rounds tried, and the
-    seconds that are the solution's own."""
+def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float], int, Requests]:
+    """The verdict on a problem's reference, seconds by phase in the order in which they began, rounds tried, and what
+    was asked of workers."""
     problem = load_problem(path)
     solution = Source(path, as_solution(problem.source))
     spent: dict[str, float] = {}
@@ -71,17 +97,16 @@ def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[
         now, begun = "timing rounds" if is_round else phase, end
 
     post = pool.post
-    with candidates() as sessions:
+    with watched() as requests:
         verdict = evaluate(
             problem, solution, device=device, dtype=torch.float32, sandbox=post.kind, limits=post.limits, pool=pool,
             ceilings=ceilings, on_phase=on_phase,
         )  # fmt: skip
     on_phase("the end")
-    waits = [(phase, seconds) for session in sessions for phase, seconds in session.awaited().items()]
-    return verdict, spent, tried, sum(seconds for phase, seconds in waits if phase is not Phase.START)
+    return verdict, spent, tried, requests
 
 
-def shown(path: Path, verdict: Verdict, spent: dict[str, float], tried: int, own: float) -> str:
+def shown(path: Path, verdict: Verdict, spent: dict[str, float], tried: int, requests: Requests) -> str:
     ending = f"{verdict.status.value}, {verdict.decision.value}" if verdict.decision else verdict.status.value
     if verdict.speedup is not None and verdict.noise is not None:
         interval = f"{verdict.speedup_low:.4g}-{verdict.speedup_high:.4g}"
@@ -89,9 +114,9 @@ def shown(path: Path, verdict: Verdict, spent: dict[str, float], tried: int, own
         ending += f", {verdict.speedup:.4g}x ({interval}) in {verdict.rounds} rounds of {tried}, {each:.3g} ms each"
         ending += f", noise {100 * verdict.noise:.2g} %"
     phases = "  ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items() if seconds >= 0.005)
-    whole = sum(spent.values())
+    whole, own = sum(spent.values()), requests.own()
     shares = f"{own:.2f} of them the solution's, {whole - own:.2f} added"
-    return f"{path.stem}: {whole:.2f} s, {shares}, {ending}\n  {phases}"
+    return f"{path.stem}: {whole:.2f} s, {shares}, {ending}\n  {phases}\n  waits: {requests}"
 
 
 def main() -> None:
