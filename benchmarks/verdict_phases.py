@@ -15,7 +15,7 @@ import cProfile
 import pstats
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,13 +134,11 @@ def main() -> None:
         pool.await_warm(WARM_SECONDS)
         for path in asked.problems:
             for _ in range(asked.repeat):
-                if not asked.functions:
-                    print(shown(path, *judged(path, pool, device)), flush=True)
-                    continue
-                with cProfile.Profile() as profile:
+                with cProfile.Profile() if asked.functions else nullcontext() as profile:
                     made = judged(path, pool, device)
-                print(shown(path, *made))
-                pstats.Stats(profile).sort_stats("tottime").print_stats(asked.functions)
+                print(shown(path, *made), flush=True)
+                if profile is not None:
+                    pstats.Stats(profile).sort_stats("tottime").print_stats(asked.functions)
 
 
 if __name__ == "__main__":

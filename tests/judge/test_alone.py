@@ -129,6 +129,16 @@ def test_alone_what_crosses_stays_mapped_where_it_fits(
     assert asked == [4 * (16 + 16)] * on_device, "four calls, of four floats in and four out"
 
 
+def test_alone_what_stays_mapped_already_needs_no_room(exam: Exam, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no longer free, and of a large problem as much again need not be."""
+    baseline = Baseline(1.0, 1.0)
+    monkeypatch.setattr(alone, "leaves_some", lambda crossing, device: False)
+    monkeypatch.setattr(baseline.lender, "on_device", True)
+    baseline.lender.roomy = True
+    looked_at(exam, baseline, measured(Decision.TIE, 1.0))
+    assert baseline.lender.roomy
+
+
 def test_a_gain_that_may_all_be_disturbance_is_none(exam: Exam) -> None:
     """9 % gained, and the baseline 9 % slower beside it: within what is allowed, and all that there is."""
     small = replace(measured(Decision.FASTER, 1.09, 1.09), ratio=Ratio(1.09, 1.085, 1.095))

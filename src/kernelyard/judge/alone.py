@@ -48,9 +48,10 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     candidate.lender.close()  # the memory that it had goes with it
     make_room(candidate.device)
     sets = [exam.arguments() for _ in range(calls)]
-    # What crosses stays mapped from now on where there is room for it, now that the solution is gone.
-    crossing = sum(bytes_of(one, exam.answer) for one in sets)
-    baseline.lender.roomy = baseline.lender.on_device and leaves_some(crossing, baseline.device)
+    lender = baseline.lender
+    if lender.on_device and not lender.roomy:
+        # What crosses stays mapped from now on where there is room for it, now that the solution is gone.
+        lender.roomy = leaves_some(sum(bytes_of(one, exam.answer) for one in sets), baseline.device)
     turns = []
     with blameless():
         for _ in range(TURNS):

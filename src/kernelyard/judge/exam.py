@@ -36,7 +36,6 @@ SAMPLE = 1 << 20
 # A reply describes no more outputs than that (sandbox/wire.py).
 MOST_OUTPUTS = 1024
 
-
 CHANGES_INPUTS = "the reference changes its inputs; expected IN_PLACE = True of a problem that may"
 
 
@@ -178,7 +177,7 @@ class Exam:
         try:
             before = _random_state(self.device)
             with torch.no_grad():
-                honest = _leaves(self.model(*self._for_the_reference(arguments)))
+                honest = _leaves(self.model(*self._for_the_reference(arguments, written)))
         except FAULTS as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
         if _writes(arguments) != written:
@@ -203,13 +202,13 @@ class Exam:
             self.answer = tuple(map(room_for, self.answer, made.answers))
         return made
 
-    def _for_the_reference(self, arguments: list[Any]) -> list[Any]:
-        """Copies, but of what is large where the reference left the first inputs as they were.
+    def _for_the_reference(self, arguments: list[Any], written: list[int | None]) -> list[Any]:
+        """Copies, but of what is large where the reference left the first inputs as they were, and torch counts writes.
 
         Of 6 GB the copy was one of five such pieces that the judge holds beside what an H100 of 80 GB has room for.
         """
         large = bool(self.answer) and bytes_of(arguments, self.answer) > PART_BYTES
-        if large and not self.problem.in_place and None not in _writes(arguments):
+        if large and not self.problem.in_place and None not in written:
             return each_tensor(arguments, lambda x: x)  # its lists and dicts are copies still
         return copied_to(arguments, self.dtype, self.device)
 

@@ -39,19 +39,15 @@ def make_room(device: torch.device, *, roomy: bool = False, crossing: int = 0) -
     """
     if device.type != "cuda" or _idle_bytes(device) <= IDLE_BYTES:
         return
-    if roomy:
-        free, total = torch.cuda.mem_get_info(device)
-        if SPARE * free >= total:
-            return
-    if crossing and leaves_some(crossing, device):
+    if (roomy and leaves_some(0, device, SPARE)) or (crossing and leaves_some(crossing, device)):
         return
     empty_cache(device)
 
 
-def leaves_some(crossing: int, device: torch.device) -> bool:
-    """Whether so many bytes leave a little of what is free now."""
+def leaves_some(crossing: int, device: torch.device, part: int = LITTLE) -> bool:
+    """Whether so many bytes leave one `part` of the device's memory of what is free now."""
     free, total = torch.cuda.mem_get_info(device)
-    return LITTLE * (free - crossing) >= total
+    return part * (free - crossing) >= total
 
 
 def _idle_bytes(device: torch.device) -> int:
