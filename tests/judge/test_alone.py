@@ -14,7 +14,7 @@ from torch import Tensor
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Decision, Status, Timing
 from kernelyard.judge import alone
-from kernelyard.judge.alone import DISTURBED, TURNS, time_alone
+from kernelyard.judge.alone import DISTURBED, FEW_TURNS, TURNS, time_alone
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement
 from kernelyard.judge.statistics import Ratio
@@ -89,6 +89,25 @@ def test_a_baseline_as_fast_as_before_leaves_the_gain(exam: Exam) -> None:
     assert found.measured is not None and found.measured.decision is Decision.FASTER and not found.flags
     assert found.measured.baseline_alone is not None
     assert len(found.measured.baseline_alone.samples_ms) == (TURNS - 1) * 4 and baseline.calls == TURNS * 4
+
+
+@pytest.mark.parametrize(
+    ("decision", "alone_ms", "turns"),
+    [
+        (Decision.TIE, 2.0, FEW_TURNS),
+        (Decision.SLOWER, 2.0, FEW_TURNS),
+        (Decision.INCONCLUSIVE, 2.0, FEW_TURNS),
+        (Decision.TIE, 1.0, TURNS),
+        (Decision.FASTER, 2.0, TURNS),
+    ],
+)
+def test_half_of_the_turns_will_do_where_nothing_is_gained_nor_found(
+    exam: Exam, decision: Decision, alone_ms: float, turns: int
+) -> None:
+    baseline = Baseline(2.0, alone_ms)
+    found = looked_at(exam, baseline, measured(decision, 2.0, 2.0))
+    assert found.measured is not None and found.measured.baseline_alone is not None
+    assert len(found.measured.baseline_alone.samples_ms) == (turns - 1) * 4 and baseline.calls == turns * 4
 
 
 def test_a_baseline_that_was_disturbed_makes_no_gain(exam: Exam) -> None:

@@ -1,5 +1,6 @@
 """A baseline that was started, and ceilings that were measured, while the solution ran are done again, once."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.launch import SandboxedProcess, choose
 from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.pool import Pool
 from kernelyard.suites.kernelbench import load_problem
 
 PROBLEM = Path(__file__).parents[2] / "examples/judge/problem.py"
@@ -57,3 +59,37 @@ def test_what_began_while_the_solution_ran_begins_anew(
     assert flag.evidence == "the solution: it ran; what was timed or begun then is left out"
     if status is Status.REJECTED:
         assert verdict.phase is Phase.TIME
+
+
+BEFORE, CHECKS = ["starting workers", "a worker", "checking"], ["checking under stress", "starting the baseline"]
+
+
+@pytest.mark.parametrize(
+    ("round_bytes", "right", "order"),
+    [
+        (1 << 30, True, [*BEFORE, "a worker", *CHECKS]),
+        (1, True, [*BEFORE, *CHECKS, "a worker"]),
+        (1 << 30, False, BEFORE),
+    ],
+)
+def test_of_a_small_problem_the_baseline_begins_while_the_solution_is_checked(
+    monkeypatch: pytest.MonkeyPatch, round_bytes: int, right: bool, order: list[str]
+) -> None:
+    """Of a large one the device may have no room for both yet; and a wrong first answer costs one worker."""
+    events: list[str] = []
+    take = Pool.take
+    monkeypatch.setattr(Pool, "take", lambda pool: events.append("a worker") or take(pool))
+    problem = load_problem(PROBLEM)
+    text = as_solution(problem.source)
+    verdict = evaluate(
+        problem,
+        Source(PROBLEM, text if right else text.replace("torch.softmax(", "0.5 + torch.softmax(")),
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+        sandbox=choose(None, "cpu"),
+        limits=Limits(),
+        plan=Plan(rounds=3, seconds=0, round_bytes=round_bytes, second_look=math.inf),
+        on_phase=events.append,
+    )
+    assert (verdict.status is Status.PASSED) is right, verdict.message
+    assert [event for event in events if event in {"a worker", *BEFORE, *CHECKS}] == order
