@@ -90,6 +90,30 @@ def test_a_daemon_does_not_outlive_its_sandbox(kind: SandboxKind, lives_on: str)
     assert_next_works(kind)
 
 
+def test_the_keeper_need_not_look_for_the_end_of_the_last() -> None:
+    """Whose context on a device takes a tenth of a second to end: looks at set times would be up to 50 ms late."""
+    source = """
+import os, select, signal, time
+from kernelyard.sandbox import keeper
+
+wake, woken = os.pipe()
+os.set_blocking(woken, False)
+signal.set_wakeup_fd(woken)
+signal.signal(signal.SIGCHLD, lambda *_: None)
+keeper.processes.descendants = lambda _: []
+child = os.fork()
+if child == 0:
+    time.sleep(0.3)
+    os._exit(7)
+waits, wait = [], select.select
+select.select = lambda *which: waits.append(wait(*which)) or waits[-1]
+status = keeper._sweep(child, None, wake)
+print(os.waitstatus_to_exitcode(status), *(bool(ready) for ready, _, _ in waits[-2:]))
+"""
+    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert ran.stdout.split() == ["7", "False", "True"]
+
+
 def test_a_daemon_outlives_a_plain_process() -> None:
     """The control: without a sandbox it stays."""
     name = f"daemon-{secrets.token_hex(8)}"

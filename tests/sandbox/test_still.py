@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,25 +189,24 @@ def test_a_stop_waits_not_for_one_that_waits_for_a_stopped_child(tmp_path: Path)
 
 
 def test_a_pid_that_was_a_strangers_is_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who does not descend is read once, and known by its directory's inode; every other process is in each look."""
+    """Who does not descend is read once, and its directory looked at four times a second; others are in each look."""
     me = os.getpid()
-    monkeypatch.setattr(processes, "_LEARN_SECONDS", 600.0)
+    for name in ("_LEARN_SECONDS", "_VERIFY_SECONDS"):
+        monkeypatch.setattr(processes, name, 600.0)
     monkeypatch.setattr(processes, "_strangers", {})
     processes.descendants(me)
-    known = {name for name, _ in processes._strangers[me].entries}
-    assert {"1", str(os.getppid())} <= known and str(me) not in known
+    strangers = processes._strangers[me].inodes
+    assert {"1", str(os.getppid())} <= strangers.keys() and str(me) not in strangers
     with subprocess.Popen(["sleep", "30"]) as child:
         try:
             assert child.pid in processes.descendants(me)
-            (entry,) = [each for each in processes._entries() if each[0] == str(child.pid)]
-
-            def taken_for_a_stranger(entry: tuple[str, int]) -> None:
-                entries = processes._strangers[me].entries | {entry}
-                monkeypatch.setitem(processes._strangers, me, replace(processes._strangers[me], entries=entries))
-
-            taken_for_a_stranger((entry[0], entry[1] + 1))
-            assert child.pid in processes.descendants(me), "who had the pid before was the stranger"
-            taken_for_a_stranger(entry)
+            inode = Path(f"/proc/{child.pid}").stat().st_ino
+            strangers[str(child.pid)] = inode + 1  # of who had the pid before
+            assert child.pid not in processes.descendants(me)
+            monkeypatch.setattr(processes, "_VERIFY_SECONDS", 0.0)
+            assert child.pid in processes.descendants(me)
+            assert "1" in processes._strangers[me].inodes, "whose directory is the same is not read again"
+            processes._strangers[me].inodes[str(child.pid)] = inode
             assert child.pid not in processes.descendants(me)
             monkeypatch.setattr(processes, "_LEARN_SECONDS", 0.0)
             assert child.pid in processes.descendants(me)
@@ -219,7 +217,8 @@ def test_a_pid_that_was_a_strangers_is_seen_again(monkeypatch: pytest.MonkeyPatc
 def test_strangers_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And so is a stranger's child that comes later."""
     me, read = os.getpid(), list[set[str]]()
-    monkeypatch.setattr(processes, "_LEARN_SECONDS", 600.0)
+    for name in ("_LEARN_SECONDS", "_VERIFY_SECONDS"):
+        monkeypatch.setattr(processes, name, 600.0)
     monkeypatch.setattr(processes, "_strangers", {})
     parents = processes._parents
 
@@ -248,7 +247,7 @@ def test_strangers_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whose_parent_was_gone_before_it_was_read_is_no_stranger() -> None:
     """It comes to the tree's keeper with the next look. Nor is one who seems to be his own forefather."""
     parents = {1: 0, 2: 0, 10: 1, 20: 10, 21: 20, 30: 2, 40: 39, 41: 40, 50: 51, 51: 50, 61: 60, 22: 21}
-    assert processes._apart({20, 21, 22}, parents, {60}) == {1, 2, 10, 30, 61}
+    assert processes._apart({20, 21, 22}, parents, {"60"}) == {1, 2, 10, 30, 61}
 
 
 def test_the_thread_that_launches_moves_and_is_free_to_go(kind: SandboxKind) -> None:

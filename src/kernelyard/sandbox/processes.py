@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 
 _STOP_SECONDS = 1.0
@@ -21,11 +21,11 @@ _STANDING = {b"T", b"t", b"Z", b"X"}
 _CALL_SECONDS = 0.2
 # Most processes of a machine are none of a tree's: threads of the kernel's, and other workers'. Reading all took 7 ms a
 # look on one of 16 cores; a turn of the judge's has three looks, and each worker's keeper looks every 25 ms. So who did
-# not descend is read once, and known by the inode of its directory, which is another one when its pid has passed on (in
-# four of four that came back after 32451 forks, Linux 6.18). Read four times a second, as they were before, they took
-# 0.2 s of a verdict's 2 on an H100's host. It is done at times all the same: a process may be read between two lives of
-# its parent's pid.
-_LEARN_SECONDS = 2.0
+# not descend is read once. A pid may pass on: the inode of its directory is another one then (in four of four that came
+# back after 32451 forks, Linux 6.18), and those are looked at four times a second, which takes 1 ms where reading all
+# anew took 0.2 s of a verdict's 2. That is done at times all the same: a process may be read between two lives of its
+# parent's pid.
+_VERIFY_SECONDS, _LEARN_SECONDS = 0.25, 2.0
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Usage:
     shared_bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Strangers:
-    """Who did not descend from a process."""
+    """Who did not descend from a process: the inode of each one's directory, by its name in /proc."""
 
-    entries: frozenset[tuple[str, int]]
-    """The pid's name in /proc, and its inode."""
+    inodes: dict[str, int]
     learnt: float
+    verified: float
 
 
 _strangers: dict[int, _Strangers] = {}
@@ -56,13 +56,17 @@ def descendants(root: int) -> list[int]:
     for other, known in list(_strangers.items()):
         if now - known.learnt > _LEARN_SECONDS:
             _strangers.pop(other, None)
-    known = _strangers.get(root, _Strangers(frozenset(), now))
-    there = _entries()
-    strangers = there & known.entries
-    parents = _parents(name for name, _ in there - strangers)
+    strangers = _strangers.setdefault(root, _Strangers({}, now, now))
+    if now - strangers.verified > _VERIFY_SECONDS:
+        strangers.inodes, strangers.verified = _still_there(strangers.inodes), now
+    new = [name for name in set(os.listdir("/proc")).difference(strangers.inodes) if name.isdigit()]
+    # Before they are read: one that has passed on meanwhile is a stranger by an inode that is gone.
+    inodes = _inodes(new)
+    parents = _parents(new)
     found = _below(root, parents)
-    apart = _apart({root, *found}, parents, {int(name) for name, _ in strangers})
-    _strangers[root] = _Strangers(strangers | {entry for entry in there if int(entry[0]) in apart}, known.learnt)
+    for pid in _apart({root, *found}, parents, strangers.inodes):
+        if str(pid) in inodes:
+            strangers.inodes[str(pid)] = inodes[str(pid)]
     return found
 
 
@@ -214,10 +218,19 @@ def _descriptors(pid: int) -> list[str]:
         return []
 
 
-def _entries() -> frozenset[tuple[str, int]]:
-    """The processes that there are, by the names and inodes of their directories."""
+def _still_there(inodes: dict[str, int]) -> dict[str, int]:
+    """Those whose directories are the same ones."""
     with os.scandir("/proc") as entries:
-        return frozenset((entry.name, entry.inode()) for entry in entries if entry.name.isdigit())
+        return {entry.name: inode for entry in entries if (inode := inodes.get(entry.name)) == entry.inode()}
+
+
+def _inodes(names: Iterable[str]) -> dict[str, int]:
+    """Of the directories of these processes."""
+    inodes = {}
+    for name in names:
+        with contextlib.suppress(OSError):
+            inodes[name] = os.stat(f"/proc/{name}").st_ino
+    return inodes
 
 
 def _parents(names: Iterable[str]) -> dict[int, int]:
@@ -229,7 +242,7 @@ def _parents(names: Iterable[str]) -> dict[int, int]:
     return parents
 
 
-def _apart(tree: set[int], parents: dict[int, int], strangers: Collection[int]) -> set[int]:
+def _apart(tree: set[int], parents: dict[int, int], strangers: Container[str]) -> set[int]:
     """Those whose line of parents ends outside of `tree`, or with one of `strangers`.
 
     Where it breaks off, one was gone before it was read, and where it comes back to itself, a pid had passed on: whose
@@ -239,10 +252,10 @@ def _apart(tree: set[int], parents: dict[int, int], strangers: Collection[int]) 
     def is_apart(pid: int) -> bool:
         at: int | None = pid
         passed: set[int] = set()
-        while at and at not in strangers and at not in passed:
+        while at and str(at) not in strangers and at not in passed:
             passed.add(at)
             at = None if at in tree else parents.get(at)
-        return at == 0 or at in strangers
+        return at == 0 or str(at) in strangers
 
     return {pid for pid in parents if is_apart(pid)}
 
