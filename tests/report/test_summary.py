@@ -86,6 +86,20 @@ def test_cells_slower_than_the_best_other_are_named_worst_first(make_row) -> Non
     ]
 
 
+def test_only_what_was_interleaved_with_the_best_of_ours_is_compared(make_row) -> None:
+    """In another run a provider may look faster or slower by what the machine was that day."""
+    now = [make_row("cuda", ms=0.5), make_row("eager", ms=0.8)]
+    before = [make_row(name, ms=ms, copy_gbps=2600.0) for name, ms in (("quack", 0.3), ("triton", 0.7))]
+    assert verdict(frame([*now, *before, make_row("liger", ms=0.3, copy_gbps=2700.0)])) == [
+        "nowhere more than 2 % slower than the best of eager (1 cells)",
+        "timed apart from the best of triton and cuda, and not compared: liger in 1 cells, quack in 1 cells",
+    ]
+    assert verdict(frame([*now, before[0], make_row("triton", ms=0.33, copy_gbps=2600.0)])) == [
+        "slower than quack by 10.0 %: softmax bfloat16 forward N=1k",
+        "timed apart from the best of triton and cuda, and not compared: eager in 1 cells",
+    ]
+
+
 def test_nothing_to_compare_is_nothing_said(make_row) -> None:
     assert verdict(frame([make_row("cuda"), make_row("triton")])) == []
     assert verdict(frame([make_row("eager"), make_row("liger")])) == []

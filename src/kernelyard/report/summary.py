@@ -99,7 +99,7 @@ def _memory(rows: pd.DataFrame) -> str:
     worst = ratio.groupby([rows["kernel_operation_mode"], rows["kernel_provider"]]).max()
     lines = [[mode, *(format_ratio(worst.get((mode, name))) for name in names)] for mode in modes_of(rows)]
     return (
-        "Peak memory of a call over the bytes of its results, the worst of all sizes and dtypes.\n\n"
+        f"Peak memory of a call over the bytes of its results, the worst of all sizes{_order(dtypes_of(rows))}.\n\n"
         + markdown_table(["mode", *names], lines, texts=1)
     )
 
