@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from plain_calls import KERNELS, OPERATORS, batch, cases, kernel, plain, same, wanting
+from plain_calls import KERNELS, OPERATORS, batch, cases, kernel, plain, same, upstream, wanting
 from torch._dynamo import compiled_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -45,7 +45,7 @@ def test_every_registered_operator_passes_opcheck(operator: Operator, backend: s
     run = kernel(operator, backend, arguments)
     with _Recorder() as recorder:
         outputs = as_tuple(run(*arguments))
-        torch.autograd.grad(outputs, wanting(arguments), [torch.ones_like(y) for y in outputs])
+        torch.autograd.grad(outputs, wanting(arguments), upstream(outputs))
     names = [func._schema.name for func, _ in recorder.calls]
     assert any(name.endswith("backward") for name in names), f"no backward operator was called, only {names}"
     for func, given in recorder.calls:
@@ -101,7 +101,7 @@ def test_compiles_without_breaks_for_a_dynamic_batch(operator: Operator, backend
                 torch._dynamo.mark_dynamic(argument, 0)
         got, expected = compiled(*arguments), call(*same)
         torch.testing.assert_close(got, expected)
-        grads = [torch.ones_like(y) for y in got]
+        grads = upstream(got)
         torch.testing.assert_close(
             torch.autograd.grad(got, wanting(arguments), grads),
             torch.autograd.grad(expected, wanting(same), grads),
@@ -178,9 +178,9 @@ def test_autocast_changes_nothing(operator: Operator, backend: str, device: torc
     usual = as_tuple(run(*arguments))
     with torch.autocast(device.type, dtype=torch.bfloat16):
         cast = as_tuple(run(*arguments))
-        grads = torch.autograd.grad(cast, wanting(arguments), [torch.ones_like(y) for y in cast])
+        grads = torch.autograd.grad(cast, wanting(arguments), upstream(cast))
     assert same(usual, cast)
-    assert same(grads, torch.autograd.grad(usual, wanting(arguments), [torch.ones_like(y) for y in usual]))
+    assert same(grads, torch.autograd.grad(usual, wanting(arguments), upstream(usual)))
 
 
 @pytest.mark.parametrize(("operator", "backend"), cases())
@@ -205,7 +205,7 @@ def test_a_backend_launches_its_own_kernels_forward_and_backward(
     begin = counts()
     outputs = as_tuple(run(*arguments))
     between = counts()
-    torch.autograd.grad(outputs, wanting(arguments), [torch.ones_like(y) for y in outputs])
+    torch.autograd.grad(outputs, wanting(arguments), upstream(outputs))
     for before, after in ((begin, between), (between, counts())):
         grown = {name.partition(".")[0] for name, count in after.items() if count > before.get(name, 0)}
         assert grown and all(name.endswith(f"_{backend}") for name in grown), grown
@@ -254,7 +254,7 @@ def test_a_cuda_graph_replays_forward_and_backward(
 
     def step() -> tuple[torch.Tensor, ...]:
         outputs = as_tuple(run(*arguments))
-        return (*outputs, *torch.autograd.grad(outputs, wanting(arguments), [torch.ones_like(y) for y in outputs]))
+        return (*outputs, *torch.autograd.grad(outputs, wanting(arguments), upstream(outputs)))
 
     with _side_stream():
         step()
@@ -263,7 +263,7 @@ def test_a_cuda_graph_replays_forward_and_backward(
         captured = step()
     with torch.no_grad():
         for argument in wanting(arguments):
-            argument.add_(0.25)
+            argument.add_(0.25 * torch.randn_like(argument))
     graph.replay()
     assert same(captured, step())
 
@@ -293,8 +293,8 @@ def test_runs_on_the_tensors_own_device(operator: Operator, backend: str) -> Non
         got, expected = as_tuple(run(*arguments)), as_tuple(run(*twins))
         assert all(y.device == second for y in got)
         assert same(tuple(y.to(first) for y in got), expected)
-        grads = torch.autograd.grad(got, wanting(arguments), [torch.ones_like(y) for y in got])
-        back = torch.autograd.grad(expected, wanting(twins), [torch.ones_like(y) for y in expected])
+        grads = torch.autograd.grad(got, wanting(arguments), upstream(got))
+        back = torch.autograd.grad(expected, wanting(twins), upstream(expected))
         assert same(tuple(g.to(first) for g in grads), back)
 
 
