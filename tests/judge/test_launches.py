@@ -55,6 +55,15 @@ def test_a_kernel_of_the_source_is_found_among_what_ran() -> None:
         collected(Worker(library), Worker())
 
 
+def test_what_ran_beside_a_kernel_of_the_source_is_shown() -> None:
+    """A kernel that does nothing beside a library that does it all is the source's own, too."""
+    library = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n"
+    (flag,) = collected(Worker("softmax", library), Worker(library)).flags
+    assert (flag.name, flag.evidence) == ("library_calls", f"beside its own softmax ran: {library}")
+    assert not collected(Worker("softmax"), Worker(library)).flags
+    assert not collected(Worker("softmax", library), Worker(library), Policy.EXPLORE).flags
+
+
 def test_a_name_that_a_library_or_the_baseline_launched_is_nobodys_own() -> None:
     library, softmax = "void at::native::elementwise_kernel<128>(int)", "softmax"
     decoy = Source(

@@ -249,6 +249,19 @@ def test_where_a_look_disturbs_the_next_request_both_sides_are_looked_at(
     assert bool(looks[candidate, Manner.STREAMED]) is claims and not looks[baseline, Manner.STREAMED]
 
 
+def test_who_answers_a_large_problem_into_one_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large one no two answers are held beside each other but in requests of the judge's own clock."""
+    room: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def into_one(x: torch.Tensor) -> torch.Tensor:
+        return room.setdefault(tuple(x.shape), torch.empty_like(x)).copy_(CASES["softmax"][0](x))
+
+    monkeypatch.setattr(timing_rounds.secrets, "randbelow", lambda count: count - 1)
+    with pytest.raises(End) as raised:
+        timed(into_one, replace(PLAN, round_bytes=1))
+    assert raised.value.status is Status.INCORRECT_VALUE
+
+
 @pytest.mark.parametrize("device", ["cpu", "xpu"])
 def test_on_an_accelerator_both_sides_launch_from_one_core_a_round(
     monkeypatch: pytest.MonkeyPatch, device: str

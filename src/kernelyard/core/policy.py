@@ -62,6 +62,8 @@ RULINGS: dict[str, tuple[Ruling, Ruling, Ruling]] = {
     # Whose work it is: seen in what ran.
     "no_own_kernel": (Ruling.REJECT, Ruling.SHOW, Ruling.FINE),
     "lower_precision": (Ruling.REJECT, Ruling.SHOW, Ruling.FINE),
+    # Who fuses what a matrix product leaves calls a library for the product; who calls it for all shows a kernel too.
+    "library_calls": _DOUBTFUL,
     # Mentions in the source: each has honest uses, and what they could fake is measured in other ways.
     "patches_library": (Ruling.REJECT, Ruling.SHOW, Ruling.SHOW),
     "looks_around": _DOUBTFUL,

@@ -51,6 +51,9 @@ def collect(
         shown = ", ".join(kernel.name[:60] for kernel in ran[:3])
         wanted = f"none of {', '.join(defined[:5])}" if defined else "the source defines no kernel"
         found.flag(Flag(name="no_own_kernel", evidence=f"{wanted}; ran: {shown}"))
+    elif others := [kernel.name for kernel in ran if not any(_ran(name, (kernel,)) for name in own)]:
+        shown = ", ".join(name[:60] for name in others[:3])
+        found.flag(Flag(name="library_calls", evidence=f"beside its own {', '.join(own[:3])} ran: {shown}"))
     lower = [kernel.name for kernel in ran if LOWER_PRECISION.search(kernel.name)]
     if dtype is torch.float32 and lower and not any(LOWER_PRECISION.search(name) for name, _ in usual.kernels):
         found.flag(Flag(name="lower_precision", evidence=f"a kernel that ran: {lower[0][:160]}"))
