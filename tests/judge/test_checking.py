@@ -13,6 +13,7 @@ from kernelyard.core.operator import Tolerance
 from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Status, StressRecord
+from kernelyard.judge import checking
 from kernelyard.judge.checking import (
     LATE,
     LATE_CALLS,
@@ -51,8 +52,8 @@ class Here:
         self.staged = [[v.clone() if isinstance(v, Tensor) else v for v in arguments] for arguments in sets]
         self.returned = [self.call(*arguments) for arguments in self.staged]
 
-    def hold(self, index: int) -> None:
-        self.held = self.returned[index]
+    def hold(self, index: int | None) -> None:
+        self.held = None if index is None else self.returned[index]
 
     def inputs_are(self, index: int, pristine: Sequence[Tensor], same: Callable[..., bool]) -> bool:
         return all(map(same, [v for v in self.staged[index] if isinstance(v, Tensor)], pristine))
@@ -69,8 +70,8 @@ def examined(call: Callable[..., Any], made: Problem = SOFTMAX, plan: Plan = Pla
     found = Findings(weights=weights)
     candidate: Any = Here(call)
     first = settle_weights(exam, exam.first_question(), found)
-    check(exam, candidate, first, found)
-    check_pair(exam, candidate, first, plan, found)
+    answered = check(exam, candidate, first, found)
+    check_pair(exam, candidate, first, answered, plan, found)
     check_stresses(exam, candidate, plan, found, first.bytes)
     check_held(candidate, found)
     return found
@@ -241,10 +242,30 @@ def test_inputs_are_looked_at_after_every_call() -> None:
 
 def test_a_large_problem_is_asked_two_stresses_by_chance() -> None:
     found = examined(online_softmax, plan=Plan(round_bytes=1000))
-    assert len([s for s in found.stresses if s.outcome == "passed"]) == 2
-    assert {s.reason for s in found.stresses if s.name in ("one_element", "two_alive")} == {
-        "too large to hold two questions"
-    }
+    assert len([s for s in found.stresses if s.outcome == "passed" and s.name in NAMES]) == 2
+    (skipped,) = (s for s in found.stresses if s.name == "one_element")
+    assert skipped.reason == "too large to hold two questions"
+
+
+def test_of_a_large_problem_an_answer_is_held_while_the_next_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Plan(round_bytes=1000)
+    buffer = torch.empty(16, 1024)
+    with pytest.raises(End, match="the next one lies in its memory") as raised:
+        examined(lambda x: buffer.copy_(x.softmax(-1)), plan=large)
+    assert raised.value.status is Status.INCORRECT_VALUE
+    assert StressRecord(name="two_alive", outcome="passed") in examined(online_softmax, plan=large).stresses
+
+    asked: list[int] = []
+    monkeypatch.setattr(checking, "leaves_some", lambda size, device: asked.append(size) or False)
+    exam = Exam(SOFTMAX, torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    exam.device = torch.device("cuda")  # by name alone
+    monkeypatch.setattr(checking, "make_room", lambda *_, **__: None)
+    found, candidate = Findings(), Here(lambda x: buffer.copy_(x.softmax(-1)))
+    check_pair(exam, candidate, first, [], large, found)  # type: ignore[arg-type]
+    assert found.stresses[-1].reason == "too large to hold two answers" and asked == [
+        first.bytes + first.honest[0].nbytes
+    ]
 
 
 def test_the_judges_time_is_bounded() -> None:

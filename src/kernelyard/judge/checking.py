@@ -18,8 +18,8 @@ from kernelyard.judge.exam import Exam, InvalidProblem
 from kernelyard.judge.findings import End, Findings, accept
 from kernelyard.judge.mixed import Mixed, mixed
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.question import Question, tensors_of
-from kernelyard.judge.room import holds_stressed, is_ample, make_room
+from kernelyard.judge.question import Question, bytes_of, tensors_of
+from kernelyard.judge.room import holds_stressed, is_ample, leaves_some, make_room
 from kernelyard.judge.size import NO_ROOM
 from kernelyard.judge.stress import ONE_ELEMENT, SIGNS, STRESSES, WEIGHTS, Stress, Unfair, one_changed, stressed
 from kernelyard.judge.turns import handed_over
@@ -75,28 +75,34 @@ def settle_weights(exam: Exam, first: Question, found: Findings) -> Question:
     return first
 
 
-def check(exam: Exam, candidate: Session, question: Question, found: Findings) -> None:
-    """The first trial, asked twice."""
+def check(exam: Exam, candidate: Session, question: Question, found: Findings) -> list[int]:
+    """The first trial, asked twice; the second answer's fingerprints."""
     answered = ask(exam, candidate, question, found, again=True)
     candidate.run([question.arguments])
     again = candidate.fetch(0, question.honest)
     if (mark := exam.mark(question, again)).status is not Status.PASSED:
         raise End(Status.NONDETERMINISTIC, f"the second call on the same input is wrong: {mark.message}")
-    if _fingerprints(again) != answered:
+    once_more = _fingerprints(again)
+    if once_more != answered:
         found.flag(Flag(name="bits_differ", evidence="two calls on the same input differ within the tolerance"))
+    return once_more
 
 
 def _fingerprints(answer: Fetched) -> list[int]:
     return list(map(fingerprint, answer.tensors or ()))
 
 
-def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, found: Findings) -> None:
+def check_pair(
+    exam: Exam, candidate: Session, first: Question, answered: list[int], plan: Plan, found: Findings
+) -> None:
     """Two answers alive at once: to the first question and, where that is fair, to it with one element changed.
 
-    Both are fetched after both calls, so a solution that answers into the same memory twice has spoilt the first.
+    Both are fetched after both calls, so a solution that answers into the same memory twice has spoilt the first. Of a
+    large question there is one, whose last answer has the fingerprints `answered`, and some other inputs.
     """
     if first.bytes > plan.round_bytes:
-        found.stresses += [_skipped(name, "too large to hold two questions") for name in (ONE_ELEMENT, TWO_ALIVE)]
+        found.stresses.append(_skipped(ONE_ELEMENT, "too large to hold two questions"))
+        found.stresses.append(_held_meanwhile(exam, candidate, first, answered))
         return
     try:
         second = within_memory(partial(one_changed, exam, first), ample=is_ample(first.bytes, exam.device))
@@ -115,6 +121,21 @@ def check_pair(exam: Exam, candidate: Session, first: Question, plan: Plan, foun
     found.stresses += [StressRecord(name=name, outcome="passed") for name in dict.fromkeys((changed, TWO_ALIVE))]
     candidate.hold(0)
     found.held = answers[0].tensors or ()
+
+
+def _held_meanwhile(exam: Exam, candidate: Session, first: Question, answered: list[int]) -> StressRecord:
+    """The last answer to `first`, held while other inputs are answered. Raises End where it changed meanwhile."""
+    make_room(exam.device, roomy=candidate.lender.roomy)
+    # For those inputs, their answer, and the one that is held.
+    if exam.device.type == "cuda" and not leaves_some(first.bytes + bytes_of([], first.honest), exam.device):
+        return _skipped(TWO_ALIVE, "too large to hold two answers")
+    candidate.hold(0)
+    candidate.run([exam.arguments()])
+    held = _fingerprints(candidate.fetch(0, first.honest, "held"))
+    candidate.hold(None)
+    if held != answered:
+        raise End(Status.INCORRECT_VALUE, "an answer that was still held changed: the next one lies in its memory")
+    return StressRecord(name=TWO_ALIVE, outcome="passed")
 
 
 def check_held(candidate: Session, found: Findings) -> None:

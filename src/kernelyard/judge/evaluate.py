@@ -344,14 +344,14 @@ def _examine(
     roomy = has_room(question_bytes, device, whole=exam.is_whole(question_bytes))
     candidate.lender.roomy = candidate.lender.on_device and roomy
     found.is_crowded = not is_ample(question_bytes, device)
-    check(exam, candidate, first, found)
+    answered = check(exam, candidate, first, found)
     small, ahead = question_bytes <= plan.round_bytes, list[Session]()
     if small and case.last is Phase.TIME:
         # Its context is made while the solution is checked, 0.2 s of a verdict's 2; beside gigabytes it waits its turn.
         with blameless():
             ahead.append(open_baseline())
             ahead[0].begin_start()
-    check_pair(exam, candidate, first, plan, found)
+    check_pair(exam, candidate, first, answered, plan, found)
     # Outputs of gigabytes are common, with a float64 reference of twice that beside: one question lives at a time.
     del first
     for trial in range(1, plan.trials):

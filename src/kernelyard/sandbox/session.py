@@ -253,8 +253,9 @@ class Session:
         """Have the worker's memory lie elsewhere from now on, as far as its device's allocator can be moved."""
         self._ask("scatter")
 
-    def hold(self, index: int) -> None:
-        """Have the worker hold on to what call `index` of the last run returned, as whoever asked for it would."""
+    def hold(self, index: int | None) -> None:
+        """Have the worker hold on to what call `index` of the last run returned, as whoever asked for it would; to
+        nothing with None."""
         self._ask("hold", index=index)
 
     def forget(self) -> None:

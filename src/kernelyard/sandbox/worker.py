@@ -350,7 +350,7 @@ def _answer(candidate: Candidate, request: dict[str, Any], shared: Shared | None
         candidate.forget()
         return {}
     if request["do"] == "hold":
-        candidate.held = candidate.returned[request["index"]]
+        candidate.held = None if request["index"] is None else candidate.returned[request["index"]]
         return {}
     if request["do"] == "scatter":
         return candidate.scatter()
