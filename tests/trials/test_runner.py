@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -116,6 +117,7 @@ def test_an_interrupted_run_is_finished(suite: Path, refused: Callable[..., str]
     assert "honest  1" in finished.stdout and "replay  1" in finished.stdout
     for arguments in ([], ["--json", str(kept), "--soak", "2"]):
         assert "--resume: expected --json" in refused(*where, *arguments, "--resume")
+    assert refused(*where, "--seed", "3") == "--seed is what --soak draws by; expected --soak with it"
     assert "outcomes of" in refused(str(suite), "--device", "cpu", "--json", str(kept), "--resume")
 
 
@@ -229,23 +231,27 @@ def test_the_canary_sees_what_changes() -> None:
     assert VARIABLE not in os.environ
 
 
-@pytest.mark.slow
+@pytest.mark.catalogue
 def test_a_short_soak_loses_nothing() -> None:
-    """Two hostile verdicts among ten; 500 are run by hand."""
-    court = Court(device=CPU, sandbox=choose(None, "cpu"))
+    """Six hostile verdicts among thirty; 500 are run by hand."""
+    court, seed = Court(device=CPU, sandbox=choose(None, "cpu")), secrets.randbits(31)
     samples = read_samples(SUITE)
-    outcomes = list(run(drawn([one for one in samples if one.runs_on("cpu")], 10), control_of(samples), court))
-    assert len(outcomes) == 10 and sum(outcome.hostile for outcome in outcomes) == 2
-    assert not [outcome.success for outcome in outcomes if outcome.success]
+    here = [one for one in samples if one.runs_on("cpu")]
+    outcomes = list(run(drawn(here, 30, seed), control_of(samples), court))
+    assert len(outcomes) == 30 and sum(outcome.hostile for outcome in outcomes) == 6
+    assert not [outcome.success for outcome in outcomes if outcome.success], f"--seed {seed}"
 
 
-def test_a_soak_draws_one_hostile_sample_in_five_and_none_that_is_slow_or_open(suite: Path) -> None:
+def test_a_soak_draws_one_hostile_sample_in_five_one_slow_in_fifty_and_none_that_is_open(suite: Path) -> None:
     for name, more in (("cheat", ""), ("late", "\nslow: yes"), ("known", "\nopen: nobody looks")):
         (suite / f"{name}.py").write_text(CHEAT.replace("catalogue: A1", f"catalogue: A1{more}"))
-    names = [sample.name for sample in drawn(read_samples(suite), 10)]
-    assert names == ["control"] * 4 + ["cheat"] + ["control"] * 4 + ["cheat"]
+    names = [sample.name for sample in drawn(read_samples(suite), 60, 0)]
+    five = ["control"] * 4 + ["cheat"]
+    assert names == [*five * 9, *["control"] * 4, "late", *five * 2]
     with pytest.raises(UsageError, match="honest and hostile"):
-        drawn(read_samples(suite, ["control"]), 10)
+        drawn(read_samples(suite, ["control"]), 10, 0)
+    both = [[sample.name for sample in drawn(read_samples(SUITE), 40, seed)] for seed in (1, 1, 2)]
+    assert both[0] == both[1] != both[2]
 
 
 def test_jobs_have_devices_in_turn_and_the_control_follows(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
