@@ -30,6 +30,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.stress import NAMES, STRESSES
+from kernelyard.sandbox.form import forms_of
 from kernelyard.sandbox.handing import describe as describe_output
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.returned import Fetched, Kept, Ran
@@ -59,8 +60,9 @@ class Here:
         return all(map(same, [v for v in self.staged[index] if isinstance(v, Tensor)], pristine))
 
     def fetch(self, index: int, expected: Sequence[Tensor], what: str = "outputs") -> Fetched:
-        leaves = named_leaves(self.held if what == "held" else self.returned[index])
-        described = tuple(describe_output(name, v) for name, v in leaves)
+        value = self.held if what == "held" else self.returned[index]
+        leaves, forms = named_leaves(value), forms_of(value, self.staged[index])
+        described = tuple(describe_output(name, v, form) for (name, v), form in zip(leaves, forms, strict=True))
         plain = [v for (_, v), output in zip(leaves, described, strict=True) if output.kind == "Tensor"]
         return Fetched(described, tuple(v.clone(memory_format=torch.contiguous_format) for v in plain))
 
@@ -226,6 +228,32 @@ def test_the_strides_of_the_honest_answer_are_right_too() -> None:
     made = problem(lambda x: x.t(), rows(16, 100))
     assert examined(lambda x: x.t(), made).trials == 1
     assert examined(lambda x: x.t().contiguous(), made).trials == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (lambda y, x: (y, y, x.clone()), "output[1]: it lies in the memory of output[0], expected memory of its own"),
+        (lambda y, x: (y, y + 0, x), "output[2]: it lies in the memory of input[0], expected memory of its own"),
+        (lambda y, x: [y, y + 0, x + 0], "output[0]: returned in list, expected tuple"),
+        (lambda y, x: (y, y + 0, x + 0), ""),
+    ],
+)
+def test_outputs_hang_together_as_the_references_do(answer: Callable[..., Any], complaint: str) -> None:
+    copies = problem(lambda x: (x.softmax(-1), x.softmax(-1).clone(), x.clone()), lambda: [torch.randn(16, 100)])
+    if complaint:
+        end = refused(lambda x: answer(x.softmax(-1), x), copies)
+        assert end.status is Status.REJECTED and end.message == complaint
+    else:
+        examined(lambda x: answer(x.softmax(-1), x), copies)
+
+
+def test_what_the_reference_shares_may_be_shared_or_not() -> None:
+    shares = problem(lambda x: (x, x.view(-1)), lambda: [torch.randn(16, 100)])
+    for answer in (lambda x: (x, x.view(-1)), lambda x: (x.clone(), x.view(-1)), lambda x: (x + 0, (x + 0).view(-1))):
+        examined(answer, shares)
+    in_place = problem(lambda x: x.relu(), lambda: [torch.randn(16, 100)], in_place=True)
+    examined(lambda x: x.relu_(), in_place)
 
 
 def test_inputs_are_looked_at_after_every_call() -> None:

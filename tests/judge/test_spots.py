@@ -16,6 +16,7 @@ from kernelyard.judge import looks, spots
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.spots import spot_mark
+from kernelyard.sandbox.form import Form
 from kernelyard.sandbox.handing import describe as describe_output
 from kernelyard.sandbox.returned import Fetched, Kept
 
@@ -39,7 +40,8 @@ def exam(monkeypatch: pytest.MonkeyPatch) -> Exam:
 
 
 def fetched(*tensors: Tensor) -> Fetched:
-    outputs = tuple(describe_output(f"output[{i}]", tensor) for i, tensor in enumerate(tensors))
+    form = Form(("tuple",))
+    outputs = tuple(describe_output(f"output[{i}]", tensor, form) for i, tensor in enumerate(tensors))
     return Fetched(outputs, tensors)
 
 

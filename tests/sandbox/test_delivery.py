@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
-from kernelyard.judge.exam import MOST_OUTPUTS
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.handing import halves
@@ -15,7 +14,7 @@ from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.returned import Ran
 from kernelyard.sandbox.session import Ended, Session
-from kernelyard.sandbox.wire import Manner, layout
+from kernelyard.sandbox.wire import MOST_OUTPUTS, Manner, layout
 
 TWO = """
 import torch

@@ -49,10 +49,12 @@ def ask(
     candidate.run([question.arguments])
     fetched = candidate.fetch(0, question.honest)
     found.trials += not stress
-    accept_answer(exam, exam.mark(question, fetched), found, stress)
+    mark = exam.mark(question, fetched)
     answered = _fingerprints(fetched) if again else []
     del fetched
+    # First: an answer that lies in its input is right there, and wrong to have changed it.
     untouched(exam, candidate, 0, question.arguments)
+    accept_answer(exam, mark, found, stress)
     return answered
 
 
@@ -113,11 +115,11 @@ def check_pair(
     make_room(exam.device, roomy=candidate.lender.roomy)
     candidate.run([first.arguments, second.arguments])
     answers = [candidate.fetch(i, question.honest) for i, question in enumerate((first, second))]
+    for i, question in enumerate((first, second)):
+        untouched(exam, candidate, i, question.arguments)
     # The second first: it alone tells an element that was not read from memory that was written twice.
     accept_answer(exam, exam.mark(second, answers[1]), found, changed)
     accept_answer(exam, exam.mark(first, answers[0]), found, TWO_ALIVE)
-    for i, question in enumerate((first, second)):
-        untouched(exam, candidate, i, question.arguments)
     found.stresses += [StressRecord(name=name, outcome="passed") for name in dict.fromkeys((changed, TWO_ALIVE))]
     candidate.hold(0)
     found.held = answers[0].tensors or ()
@@ -249,6 +251,7 @@ def look_at_rows(
     except InvalidProblem:
         return set()  # rows that need each other after all
     answer = fetch(honest.answers)
+    untouched(exam, candidate, index, arguments)
     if broken := breach(honest, answer):
         accept_answer(exam, broken, found, "")
     asked = set()
@@ -257,7 +260,6 @@ def look_at_rows(
         if exam.mark_values(one.question, one.of(honest.answers)).status is Status.PASSED:
             accept_answer(exam, exam.mark_values(one.question, one.of(answer.tensors or ())), found, one.stress)
             asked.add(one.stress)
-    untouched(exam, candidate, index, arguments)
     return asked
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.question import Honest
+from kernelyard.sandbox.form import Form
 from kernelyard.sandbox.returned import Fetched
 from kernelyard.sandbox.wire import OutputSpec
 
@@ -29,7 +30,7 @@ def breach(honest: Honest, fetched: Fetched) -> Mark | None:
             Status.INCORRECT_SHAPE,
             f"returned {', '.join(names) or 'nothing'}; expected {', '.join(honest.names)}",
         )
-    for output, expected in zip(fetched.outputs, honest.answers, strict=True):
+    for output, expected, form in zip(fetched.outputs, honest.answers, honest.forms, strict=True):
         if output.kind != "Tensor":
             return Mark(Status.REJECTED, f"{output.name} is a {output.kind}; expected a plain torch.Tensor")
         if output.shape != tuple(expected.shape):
@@ -39,7 +40,7 @@ def breach(honest: Honest, fetched: Fetched) -> Mark | None:
         plain = dtype_name(expected.dtype)
         if output.dtype != plain:
             return Mark(Status.INCORRECT_DTYPE, f"{output.name}: dtype {output.dtype}, expected {plain}")
-        if reason := misplaced(output, expected):
+        if reason := misplaced(output, expected) or _tied(output, form):
             return Mark(Status.REJECTED, f"{output.name}: {reason}")
     if fetched.tensors is None:
         return Mark(Status.REJECTED, "the outputs were described and not written")
@@ -67,6 +68,20 @@ def misplaced(output: OutputSpec, expected: Tensor) -> str | None:
     span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, output.stride, strict=True))
     if output.storage_bytes < span * expected.element_size():
         return f"a storage of {output.storage_bytes} bytes, expected {span * expected.element_size()} at least"
+    return None
+
+
+def _tied(output: OutputSpec, form: Form) -> str | None:
+    """What is wrong with how an output hangs together with others, in one line; None if nothing is.
+
+    Whoever changes one of two tensors in one memory changes both. So an answer may lie in an input, or in another
+    output, only where the reference's does.
+    """
+    if output.containers != form.containers:
+        given, expected = ("/".join(kinds) or "nothing" for kinds in (output.containers, form.containers))
+        return f"returned in {given}, expected {expected}"
+    if output.memory_of and not form.memory_of:
+        return f"it lies in the memory of {output.memory_of}, expected memory of its own"
     return None
 
 

@@ -24,8 +24,9 @@ from kernelyard.judge.question import Honest, Question, bytes_of, tensors_of
 from kernelyard.judge.shaking import by_several_errors
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.judge.widening import in_float64
+from kernelyard.sandbox.form import Form, forms_of
 from kernelyard.sandbox.returned import Fetched
-from kernelyard.sandbox.wire import WIRE_DTYPES, named_leaves
+from kernelyard.sandbox.wire import MOST_OUTPUTS, WIRE_DTYPES, named_leaves
 
 # Of a question's inputs and answers, for whose rows the float64 answer is computed at a time.
 PART_BYTES = 512 << 20
@@ -33,8 +34,6 @@ PART_BYTES = 512 << 20
 UNUSUAL = 32.0
 # Elements by which that is told.
 SAMPLE = 1 << 20
-# A reply describes no more outputs than that (sandbox/wire.py).
-MOST_OUTPUTS = 1024
 
 CHANGES_INPUTS = "the reference changes its inputs; expected IN_PLACE = True of a problem that may"
 
@@ -76,6 +75,8 @@ class Exam:
             raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
         self.answer: tuple[Tensor, ...] = ()
         """The first honest answer without its data, or more where others are of another size."""
+        self.forms: tuple[Form, ...] = ()
+        """How the outputs of the last honest answer hang together."""
         self.parted: tuple[int, int] | None = None
         """Rows of a large question, and how many of them the float64 answer is computed of at a time: where the first
         question's rows had nothing to do with each other."""
@@ -177,7 +178,10 @@ class Exam:
         try:
             before = _random_state(self.device)
             with torch.no_grad():
-                honest = _leaves(self.model(*self._for_the_reference(arguments, written)))
+                inputs = self._for_the_reference(arguments, written)
+                returned = self.model(*inputs)
+            honest, forms = _leaves(returned), forms_of(returned, inputs)
+            del inputs, returned  # copies of the inputs, which a device need not hold any longer
         except FAULTS as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
         if _writes(arguments) != written:
@@ -197,7 +201,11 @@ class Exam:
                 raise InvalidProblem(f"the reference returns complex numbers as {name}; expected torch.view_as_real's")
             if not self.problem.may_be_nonfinite(name) and not finite(value):
                 raise InvalidProblem("the reference's answer is not finite")
-        made = Honest(*zip(*honest, strict=True))
+        if self.problem.in_place:  # an answer may lie in what may be written to
+            forms = [form._replace(memory_of=form.memory_of or "input") for form in forms]
+        self.forms = tuple(forms)
+        names, answers = zip(*honest, strict=True)
+        made = Honest(names, answers, self.forms)
         if len(self.answer) == len(made.answers):
             self.answer = tuple(map(room_for, self.answer, made.answers))
         return made
@@ -321,7 +329,7 @@ class Exam:
 
     def mark(self, question: Question, fetched: Fetched) -> Mark:
         """Hold one call's outputs against what is expected of them."""
-        broken = breach(Honest(question.names, question.honest), fetched)
+        broken = breach(Honest(question.names, question.honest, self.forms), fetched)
         return broken or self.mark_values(question, fetched.tensors or ())
 
     def is_honest(self, honest: Honest, fetched: Fetched) -> bool:

@@ -50,12 +50,12 @@ def take(exam: Exam, session: Session, kept: Kept, arguments: list[Any]) -> Take
 def judge(exam: Exam, found: Findings, taken: Taken) -> None:
     """The second half. Raises End."""
     arguments, honest, answer = taken.arguments, taken.honest, taken.answer
+    unchanged(taken.inputs_stay)
     # Float64 has nothing to say of what is the honest answer itself; of what is small it is asked all the same.
     small = sum(tensor.nbytes for tensor in (*tensors_of(arguments), *honest.answers)) <= PART_BYTES
     if small or not exam.is_honest(honest, answer):
         in_spots = None if small else spot_mark(exam, arguments, honest, answer)
         accept(in_spots or exam.mark(exam.question(arguments, honest), answer), found)
-    unchanged(taken.inputs_stay)
     found.timed_outputs_checked += 1
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from kernelyard.judge.compare import Yardstick
+from kernelyard.sandbox.form import Form
 from kernelyard.sandbox.wire import named_leaves
 
 
@@ -17,6 +18,7 @@ class Honest:
 
     names: tuple[str, ...]
     answers: tuple[Tensor, ...]
+    forms: tuple[Form, ...]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """One call's outputs, described as they are and written to memory that the judge lent."""
 
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -7,18 +9,25 @@ from torch import Tensor
 
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox.device_memory import Shared
+from kernelyard.sandbox.form import ALONE, Form
 from kernelyard.sandbox.wire import OutputSpec, TensorSpec, layout
 
 
 def hand_over(
-    leaves: list[tuple[str, Any]], shared: Shared, room: int, start: int = 0, *, last_first: bool = False
+    leaves: list[tuple[str, Any]],
+    shared: Shared,
+    room: int,
+    start: int = 0,
+    *,
+    forms: Iterable[Form] = repeat(ALONE),
+    last_first: bool = False,
 ) -> dict[str, Any]:
     """Describe one call's outputs, and write them from byte `start` on if they fit into `room` bytes.
 
     `last_first`: their second halves before the first ones. Read from the front, what a kernel is still writing may
     come out right: of 32 MB on a stream that nobody joined, the copy ran a few us behind the kernel on an H200.
     """
-    outputs = [describe(name, value) for name, value in leaves]
+    outputs = [describe(name, value, form) for (name, value), form in zip(leaves, forms, strict=False)]
     # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
     kept = zip(leaves, outputs, strict=True)
     # A parameter is written as well, though none may be returned: a reference's would else cost the baseline nothing.
@@ -56,7 +65,7 @@ def _kind(value: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}" if kind.__name__ == "Tensor" else kind.__name__
 
 
-def describe(name: str, value: Any) -> OutputSpec:
+def describe(name: str, value: Any, form: Form = ALONE) -> OutputSpec:
     if not isinstance(value, Tensor):
         return OutputSpec(name=name, kind=_kind(value))
     kind = _kind(value)
@@ -73,4 +82,6 @@ def describe(name: str, value: Any) -> OutputSpec:
         stride=value.stride(),
         device=value.device.type,
         storage_bytes=value.untyped_storage().nbytes(),
+        containers=form.containers,
+        memory_of=form.memory_of,
     )

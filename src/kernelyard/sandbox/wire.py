@@ -24,6 +24,7 @@ from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox import tree
 from kernelyard.sandbox.frames import ProtocolError
 
+MOST_OUTPUTS = 1024
 MAX_KERNELS = 256
 MAX_KERNEL_NAME = 400
 # Of one kernel in one call: launching it more often takes seconds.
@@ -83,6 +84,9 @@ class OutputSpec(BaseModel):
     device: str = Field(default="", max_length=32)
     """Its type: `cpu`, `cuda`."""
     storage_bytes: int = 0
+    containers: tuple[Literal["list", "tuple", "dict"], ...] = Field(default=(), max_length=64)
+    memory_of: str = Field(default="", max_length=256)
+    """As `sandbox.form` has them."""
 
 
 class Failure(BaseModel):
@@ -99,7 +103,7 @@ class Delivered(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    outputs: tuple[OutputSpec, ...] = Field(max_length=1024)
+    outputs: tuple[OutputSpec, ...] = Field(max_length=MOST_OUTPUTS)
     written: bool
 
 
@@ -111,7 +115,7 @@ class Reply(BaseModel):
     nonce: str = Field(max_length=64)
     failure: Failure | None = None
     weights: Literal["state_dict", "seed", "none"] | None = None
-    outputs: tuple[OutputSpec, ...] = Field(default=(), max_length=1024)
+    outputs: tuple[OutputSpec, ...] = Field(default=(), max_length=MOST_OUTPUTS)
     written: bool = False
     """Whether the bytes of the fetched tensors stand in the memory that came with the request."""
     kernels: tuple[
@@ -265,10 +269,10 @@ def named_leaves(value: Any, name: str = "output") -> list[tuple[str, Any]]:
     if isinstance(value, (list, tuple)):
         return [leaf for i, item in enumerate(value) for leaf in named_leaves(item, f"{name}[{i}]")]
     if isinstance(value, dict):
-        items = sorted(((_key_name(key), item) for key, item in value.items()), key=lambda pair: pair[0])
+        items = sorted(((key_name(key), item) for key, item in value.items()), key=lambda pair: pair[0])
         return [leaf for key, item in items for leaf in named_leaves(item, f"{name}{key}")]
     return [(name, value)]
 
 
-def _key_name(key: Any) -> str:
+def key_name(key: Any) -> str:
     return f"[{key}]" if isinstance(key, str) and not key.isdecimal() else f"{{{key!r}}}"

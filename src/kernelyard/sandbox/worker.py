@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.launches import Unseen, launches
 from kernelyard.core.problem import each_tensor
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared
+from kernelyard.sandbox.form import ALONE, forms_of
 from kernelyard.sandbox.frames import Channel, Closed
 from kernelyard.sandbox.handing import hand_over
 from kernelyard.sandbox.source import extensions, failure_of, import_text
@@ -195,7 +197,8 @@ class Candidate:
         handed = {}
         for i in range(len(self.returned))[:: -1 if last_first else 1]:
             leaves = named_leaves(self.returned[i])
-            handed[i] = hand_over(leaves, self.lent, self.slot, i * self.slot, last_first=last_first)
+            forms = forms_of(self.returned[i], self.staged[i])
+            handed[i] = hand_over(leaves, self.lent, self.slot, i * self.slot, forms=forms, last_first=last_first)
         self.lent.settle()
         return [handed[i] for i in range(len(handed))]
 
@@ -226,7 +229,9 @@ class Candidate:
         leaves = named_leaves(source[request["index"]])
         if request["what"] == "inputs":
             leaves = [(name, value) for name, value in leaves if isinstance(value, Tensor)]
-        handed = hand_over(leaves, shared, shared.size)
+        index = request["index"]
+        forms = forms_of(self.returned[index], self.staged[index]) if request["what"] == "outputs" else repeat(ALONE)
+        handed = hand_over(leaves, shared, shared.size, forms=forms)
         shared.settle()
         return handed
 
