@@ -5,11 +5,12 @@ import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kernelyard.sandbox import confine, landlock, seccomp, surroundings
+from kernelyard.sandbox import bubblewrap, confine, devices, landlock, probe, seccomp, surroundings
 from kernelyard.sandbox.launch import SandboxKind, launch
 from kernelyard.sandbox.witness import LayerWitness, _bait, witness
 
@@ -23,6 +24,8 @@ CONTROLS = {
     "processes of others",
     "memory of others",
     "signals",
+    "shared files",
+    "open files",
     "file size",
     "leftovers",
 }
@@ -53,6 +56,60 @@ def test_without_walls_the_same_attempts_succeed() -> None:
     assert [layer for layer in CONTROLS if records[layer].holds] == []
     assert not any(records[layer].available for layer in CONTROLS)
     assert all(records[layer].holds for layer in BY_KEEPER), "these are the keeper's"
+
+
+def _with(line: list[str], option: str, instead: str) -> list[str]:
+    return [instead if word == option else word for word in line]
+
+
+def _without(line: list[str], option: str, values: int) -> list[str]:
+    kept, at = [], 0
+    while at < len(line):
+        if line[at] == option:
+            at += values
+        else:
+            kept.append(line[at])
+        at += 1
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("break_", "layer"),
+    [
+        (lambda line: _with(line, "--ro-bind", "--bind"), "shared files"),
+        (lambda line: _without(line, "--remount-ro", 1), "own root"),
+        (lambda line: _without(line, "--size", 1), "private files"),
+    ],
+)
+def test_a_wall_that_is_broken_is_named(
+    monkeypatch: pytest.MonkeyPatch, break_: Callable[[list[str]], list[str]], layer: str
+) -> None:
+    """Each of these was a hole that seventeen layers did not see."""
+    if bubblewrap.program() is None:
+        pytest.skip("no bubblewrap")
+    line = bubblewrap.command_line
+    monkeypatch.setattr(bubblewrap, "command_line", lambda *a, **k: break_(line(*a, **k)))
+    record = by_layer(SandboxKind.BUBBLEWRAP)[layer]
+    assert record.available and not record.holds, record.detail
+
+
+def test_another_gpu_is_tried_where_there_is_one(
+    kind: SandboxKind, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "other devices" not in by_layer(kind) or devices.not_granted("cpu")
+    nodes = [tmp_path / "nvidia0", tmp_path / "nvidia1"]
+    for node in nodes:
+        node.touch()
+    monkeypatch.setattr(devices, "not_granted", lambda _: nodes)
+    assert by_layer(kind)["other devices"].holds
+    assert not by_layer(SandboxKind.NONE)["other devices"].holds
+
+
+def test_what_is_not_there_to_be_written_is_no_denial() -> None:
+    """A planted file that no sandbox shows proves nothing of those that it shows."""
+    assert probe._open_one(("/nowhere",), os.O_WRONLY) == "/nowhere is not there: nothing was tried"
+    with pytest.raises(FileNotFoundError):
+        probe._open_one(("/nowhere",), os.O_RDWR, may_lack=True)
 
 
 def test_a_missing_layer_is_reported_and_not_assumed(monkeypatch: pytest.MonkeyPatch) -> None:

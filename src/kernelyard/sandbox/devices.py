@@ -63,6 +63,12 @@ def grant(device: str) -> Grant:
     return Grant((node, *control), variables)
 
 
+def not_granted(device: str) -> list[Path]:
+    """The NVIDIA GPUs of this machine that `device` is not."""
+    granted = grant(device).nodes
+    return [node for node in _nvidia_nodes() if node not in granted]
+
+
 def _nvidia_nodes() -> list[Path]:
     """One of each GPU."""
     return sorted(path for path in DEVICES.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,18 @@ def _walls(facts: dict[str, Any]) -> None:
         "ptrace": lambda: _check(_libc.ptrace(_PTRACE_SEIZE, facts["decoy"], None, None), "attached"),
         "namespaces": lambda: _in_child(lambda: _libc.unshare(_CLONE_NEWUSER)),
         "kernel settings": lambda: _open_for_writing("/proc/sys/kernel/hostname"),
+        "shared files": lambda: _open_one((__file__, os.__file__), os.O_WRONLY),
+        "own root": lambda: _make_directory("/", "/dev"),
         "file size": lambda: _write_file(facts["file_bytes"] + (1 << 20)),
+        "open files": lambda: _open_many(facts["open_files"] + 1),
         "core dump": _core_dump,
         "leftovers": _segment,
         "signals": lambda: _kill(facts["decoy"]),
     }
+    if facts["bounded"]:
+        attempts["private files"] = lambda: _fill(facts["file_bytes"], "/tmp", "/dev/shm")
+    if facts["other_devices"]:
+        attempts["other devices"] = lambda: _open_one(facts["other_devices"], os.O_RDWR, may_lack=True)
     outcomes = {}
     for layer, attempt in attempts.items():
         try:
@@ -100,10 +107,80 @@ def _open_for_writing(path: str) -> str:
 
 
 def _write_file(size: int) -> str:
-    with Path("large").open("wb") as file:
-        for _ in range(size >> 20):
-            file.write(bytes(1 << 20))
+    large = Path("large")
+    try:
+        with large.open("wb") as file:
+            for _ in range(size >> 20):
+                file.write(bytes(1 << 20))
+    finally:
+        large.unlink()
     return f"{size} bytes written"
+
+
+def _open_one(paths: Sequence[str], flags: int, *, may_lack: bool = False) -> str:
+    """Open one of these; raises what the last was refused with. What is not there is no refusal, but where it
+    `may_lack`."""
+    refusal: OSError | None = None
+    for path in paths:
+        try:
+            os.close(os.open(path, flags))
+        except FileNotFoundError as error:
+            if not may_lack:
+                return f"{path} is not there: nothing was tried"
+            refusal = error
+        except OSError as error:
+            refusal = error
+        else:
+            return f"{path} opened"
+    assert refusal is not None
+    raise refusal
+
+
+def _make_directory(*places: str) -> str:
+    refusal: OSError | None = None
+    for place in places:
+        path = Path(place, f"kernelyard-probe-{os.getpid()}")
+        try:
+            path.mkdir()
+        except OSError as error:
+            refusal = error
+        else:
+            path.rmdir()
+            return f"{path} made"
+    assert refusal is not None
+    raise refusal
+
+
+def _open_many(count: int) -> str:
+    descriptors: list[int] = []
+    try:
+        for _ in range(count):
+            descriptors.append(os.dup(0))
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return f"{count} open"
+
+
+def _fill(size: int, *places: str) -> str:
+    """Two files, each below the limit of one, and together more than `size`; in the first place that takes them."""
+    refusal: OSError | None = None
+    for place in places:
+        files = [Path(place, f"filling-{i}") for i in range(2)]
+        try:
+            for path in files:
+                with path.open("wb") as file:
+                    for _ in range((size >> 20) * 3 // 4):
+                        file.write(bytes(1 << 20))
+        except OSError as error:
+            refusal = error
+        else:
+            return f"{2 * ((size >> 20) * 3 // 4)} MiB in {place}"
+        finally:
+            for path in files:
+                path.unlink(missing_ok=True)
+    assert refusal is not None
+    raise refusal
 
 
 def _core_dump() -> str:

@@ -27,7 +27,7 @@ from kernelyard.sandbox import devices, probe
 from kernelyard.sandbox.launch import SandboxedProcess, SandboxError, SandboxKind, choose, launch
 from kernelyard.sandbox.limits import MIB, Limits
 
-_LIMITS = Limits(memory_bytes=128 * MIB, processes=64, file_bytes=8 * MIB, output_bytes=MIB)
+_LIMITS = Limits(memory_bytes=128 * MIB, processes=64, file_bytes=8 * MIB, output_bytes=MIB, open_files=256)
 # Each attempt takes less than a second; a machine that others load must not make a wall look as if it fell.
 _SECONDS = 30.0
 _VARIABLE = "KERNELYARD_WITNESS"
@@ -43,6 +43,11 @@ _TRIED = {
     "signals": "kill a process of the judge's",
     "namespaces": "become root of a new user namespace",
     "kernel settings": "open a kernel setting for writing",
+    "shared files": "open the package's and the interpreter's own files for writing",
+    "own root": "make a directory in / and in /dev",
+    "private files": f"fill its private directories with more than {_LIMITS.file_bytes >> 20} MiB, in smaller files",
+    "open files": f"have more than {_LIMITS.open_files} files open",
+    "other devices": "open an NVIDIA GPU that was not granted",
     "file size": f"write a file of more than {_LIMITS.file_bytes >> 20} MiB",
     "core dump": "raise the limit on core dumps",
     "leftovers": "make shared memory that outlives its process",
@@ -56,6 +61,9 @@ _TRIED = {
 _NEEDS = {
     "read": {"landlock"},
     "write": {"landlock"},
+    "shared files": {"landlock"},
+    "own root": {"landlock"},
+    "other devices": {"landlock"},
     "network": {"seccomp"},
     "memory of others": {"landlock", "uid"},
     "ptrace": {"seccomp"},
@@ -110,7 +118,12 @@ _LIMIT_MODES = {"processes": "forks", "memory": "memory", "output": "output"}
 
 def _walls(kind: SandboxKind, device: str) -> list[LayerWitness]:
     with _bait() as bait:
-        facts = bait.facts | {"cuda": devices.is_nvidia(device)}
+        facts = bait.facts | {
+            "cuda": devices.is_nvidia(device),
+            "other_devices": [str(node) for node in devices.not_granted(device)],
+            # Natively they are watched, and who fills them is ended.
+            "bounded": kind is SandboxKind.BUBBLEWRAP,
+        }
         with _start(kind, "walls", facts, device) as process:
             process.wait(_SECONDS)
         missing = process.missing
@@ -183,6 +196,7 @@ class _Bait:
             "port": self.listener.getsockname()[1],
             "decoy": self.decoy.pid,
             "file_bytes": _LIMITS.file_bytes,
+            "open_files": _LIMITS.open_files,
         }
 
     def happened(self) -> dict[str, bool]:
