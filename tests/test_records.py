@@ -1,5 +1,7 @@
 """What a record may not claim."""
 
+import json
+
 import pytest
 from pydantic import ValidationError
 
@@ -60,6 +62,29 @@ PASSED = {
 def test_a_full_verdict_survives_the_round_trip() -> None:
     verdict = Verdict(**PASSED)  # type: ignore[arg-type]
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+
+
+@pytest.mark.parametrize(
+    ("speedup", "confirmed", "decision", "credited"),
+    [
+        (1.75, False, Decision.INCONCLUSIVE, 1.0),
+        (1.75, True, Decision.FASTER, 1.75),
+        (1.75, None, Decision.INCONCLUSIVE, 1.75),
+        (1.01, False, Decision.TIE, 1.01),
+        (0.8, False, Decision.SLOWER, 0.8),
+    ],
+)
+def test_a_gain_that_is_not_shown_is_not_credited(
+    speedup: float, confirmed: bool | None, decision: Decision, credited: float
+) -> None:
+    ends = {"speedup": speedup, "speedup_low": 0.999 * speedup, "speedup_high": 1.001 * speedup}
+    verdict = Verdict(**(PASSED | ends | {"confirmed": confirmed, "decision": decision}))  # type: ignore[arg-type]
+    assert verdict.credited == credited
+    stored = json.loads(verdict.model_dump_json())
+    assert stored["credited"] == credited
+    assert Verdict.model_validate(stored | {"credited": 9.0}) == verdict, "what a file says of it is not believed"
+    said = "  credited  1.00x: a gain that is not shown counts as none"
+    assert (said in verdict_lines(verdict)) is (credited < speedup)
 
 
 @pytest.mark.parametrize(

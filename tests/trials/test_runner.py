@@ -167,7 +167,8 @@ def test_a_sample_says_what_must_come_of_it(tmp_path: Path) -> None:
     ("vendor", "decision", "low", "high", "complaint"),
     [
         ("cpu", Decision.TIE, 0.99, 1.01, ""),
-        ("cpu", Decision.INCONCLUSIVE, 1.9, 2.1, ""),
+        ("cpu", Decision.INCONCLUSIVE, 0.4, 0.5, ""),
+        ("cpu", Decision.INCONCLUSIVE, 1.9, 2.1, "faster than the truth: 1.9x at least"),
         ("cpu", Decision.FASTER, 1.9, 2.1, "faster than the truth: 1.9x at least"),
         ("cpu", Decision.SLOWER, 0.4, 0.5, "slower than the truth: 0.5x at most"),
         ("cpu", Decision.FASTER, 1.1, 1.2, ""),
@@ -182,11 +183,14 @@ def test_what_the_decision_calls_unknown_or_is_noise_is_no_gain(
     path = tmp_path / "sample.py"
     path.write_text(CHEAT.replace("incorrect_value", "passed|inconclusive").replace("A1", "A1\nspeed: same"))
     verdict: Any = SimpleNamespace(
-        status=Status.PASSED, decision=decision, speedup_low=low, speedup_high=high,
+        status=Status.PASSED, decision=decision, speedup_low=low, speedup_high=high, credited=2.0,
         environment=SimpleNamespace(vendor=vendor),
     )  # fmt: skip
     assert fooled(read_sample(path), verdict).startswith(complaint)
     assert bool(fooled(read_sample(path), verdict)) == bool(complaint)
+    verdict.credited = 1.0
+    assert fooled(read_sample(path), verdict).startswith("slower" if complaint.startswith("slower") else "")
+    assert not fooled(read_sample(path), verdict).startswith("faster"), "nobody is credited with it"
 
 
 def test_honest_samples_with_a_kernel_are_judged_strictly_and_there_are_enough() -> None:

@@ -120,16 +120,12 @@ def comparable(baseline: Baseline, method: Method) -> bool:
 
 
 def _over_eager(verdict: Verdict, speedup: float) -> Gain:
-    """What was measured; 1 where it is above and neither the judge's own clock shows it nor the noise explains it.
-
-    Such a gain is the worker's word alone, and a wide interval is easily had. Within the noise both signs are alike:
-    ties cut off at 1 would make a loss of the mean of code that is the reference's own.
-    """
+    """What was measured, or where less is credited, that."""
     shown = verdict.confirmed is not False
     gain = Gain(speedup, verdict.speedup_low, verdict.speedup_high, verdict.decision, shown)
-    if shown or speedup <= 1 or verdict.decision is Decision.TIE:
+    if verdict.credited is None or verdict.credited >= speedup:
         return gain
-    return Gain(1.0, decision=verdict.decision, shown=False, measured=gain)
+    return Gain(verdict.credited, decision=verdict.decision, shown=False, measured=gain)
 
 
 def _over_best(gain: Gain, noise: float, baseline: Baseline) -> Gain:

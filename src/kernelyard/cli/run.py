@@ -250,6 +250,8 @@ class _Shown:
         self._statuses[verdict.status.value] += 1
         self._new += 1
         speed = f"{verdict.speedup:.3g}x {verdict.decision.value}" if verdict.speedup and verdict.decision else ""
+        if verdict.speedup and verdict.credited and verdict.credited < verdict.speedup:
+            speed += f", {verdict.credited:.3g}x credited"
         why = visible(gist(verdict.message), 100)
         took = " + ".join(f"{seconds:.1f}" for seconds in one.seconds.values())
         print(f"{one.key}  {verdict.status.value}  {speed or why}  ({took} s)", flush=True)

@@ -277,6 +277,13 @@ class Verdict(Record):
     sandbox: SandboxRecord
     environment: Environment
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_derived(cls, data: Any) -> Any:
+        """What a file says is credited is not believed: it is made of what was measured."""
+        derived = cls.model_computed_fields
+        return {key: value for key, value in data.items() if key not in derived} if isinstance(data, dict) else data
+
     @model_validator(mode="after")
     def _honest(self) -> "Verdict":
         measured = (
@@ -326,6 +333,18 @@ class Verdict(Record):
         if self.status is Status.TIMEOUT and self.phase is None:
             raise ValueError("a timeout names its phase")
         return self
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def credited(self) -> float | None:
+        """What of `speedup` counts: 1 where it is above and neither the judge's own clock shows it nor the noise
+        explains it.
+
+        Such a gain is the worker's word alone, and a wide interval is easily had. Within the noise both signs are
+        alike: ties cut off at 1 would make a loss of the mean of code that is the reference's own.
+        """
+        shown = self.confirmed is not False or self.decision is Decision.TIE
+        return self.speedup if self.speedup is None or shown else min(1.0, self.speedup)
 
     @property
     def worst_error(self) -> ErrorFigures | None:

@@ -42,6 +42,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
             f" of {verdict.rounds} rounds: {_decided(verdict)}"
             f" (noise floor {format_percent(100 * (verdict.noise or 0.0))})"
         )
+        if verdict.credited is not None and verdict.credited < (verdict.speedup or 0.0):
+            lines.append(f"  credited  {format_ratio(verdict.credited)}: a gain that is not shown counts as none")
     if verdict.baseline_alone:
         alone = verdict.baseline_alone
         spread = format_spread(alone.p50_ms, alone.p20_ms, alone.p80_ms)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from kernelyard.core.environment import Environment
-from kernelyard.report.table import format_interval
+from kernelyard.report.table import format_interval, format_ratio
 from kernelyard.report.untrusted import visible
 from kernelyard.trials.sample import Kind
 from kernelyard.trials.trial import Outcome
@@ -81,6 +81,8 @@ def _said(outcome: Outcome) -> str:
         said += f", {outcome.decision}"
     if outcome.speedup is not None:
         said += f", {format_interval(outcome.speedup, outcome.speedup_low, outcome.speedup_high)}"
+    if outcome.credited is not None:
+        said += f", {format_ratio(outcome.credited)} credited"
     return said
 
 

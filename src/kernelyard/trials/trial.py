@@ -59,6 +59,8 @@ class Outcome(Record):
     message: str
     seconds: float
     speedup: float | None = None
+    credited: float | None = None
+    """Where that is less."""
     speedup_low: float | None = None
     speedup_high: float | None = None
     """Its interval's ends."""
@@ -106,12 +108,13 @@ def fooled(sample: Sample, verdict: Verdict) -> str:
     if verdict.status not in sample.expect and not unknown:
         wanted = " or ".join(_expected(sample))
         return f"{verdict.status.value}, expected {wanted}: {verdict.message.partition(chr(10))[0]}"
-    if unknown or not sample.same_speed or verdict.speedup_low is None or verdict.speedup_high is None:
+    if not sample.same_speed or verdict.speedup_low is None or verdict.speedup_high is None:
         return ""
     noise = NOISE_CPU if verdict.environment.vendor == "cpu" else NOISE
-    if verdict.speedup_low > 1 + noise:
+    # What is not credited is no gain; of who is not known to be slower it is not said.
+    if min(verdict.speedup_low, verdict.credited or 0.0) > 1 + noise:
         return f"faster than the truth: {verdict.speedup_low:.3g}x at least, and it does the baseline's work"
-    if verdict.speedup_high < 1 / (1 + noise):
+    if not unknown and verdict.speedup_high < 1 / (1 + noise):
         return f"slower than the truth: {verdict.speedup_high:.3g}x at most, and it does the baseline's work"
     return ""
 
@@ -151,6 +154,7 @@ def _outcome(sample: Sample, verdict: Verdict | None, success: str, seconds: flo
         message=verdict.message.partition("\n")[0] if verdict else "",
         seconds=seconds,
         speedup=verdict.speedup if verdict else None,
+        credited=verdict.credited if verdict and verdict.credited != verdict.speedup else None,
         speedup_low=verdict.speedup_low if verdict else None,
         speedup_high=verdict.speedup_high if verdict else None,
         decision=verdict.decision.value if verdict and verdict.decision else None,
