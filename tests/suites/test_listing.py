@@ -22,7 +22,7 @@ from kernelyard.core.problem import Source
 from kernelyard.judge.admission import Admission, MutantRecord
 from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.floor import datasheet_ceilings
-from kernelyard.report.listing import listing_head, listing_table
+from kernelyard.report.listing import listing_head, listing_notes, listing_table
 from kernelyard.suites import degenerate as marks
 from kernelyard.suites.huggingface import CONFIGS
 from kernelyard.suites.kernelbench import IN_EXTRA, problem_of
@@ -296,10 +296,27 @@ def test_a_package_that_the_extra_installs_is_told_with_the_extra(
     (record,) = of_folder(tmp_path)
     assert record.reason.startswith("fails to load: ModuleNotFoundError: ")
     assert record.reason.endswith("; `pip install 'kernelyard[kernelbench]'` installs it")
-    console = Console(width=500)
+    assert record.reason in listing_notes([record])[0]
+
+
+@pytest.mark.parametrize("width", [80, 150])
+def test_in_a_narrow_table_names_fold_and_numbers_do_not(width: int) -> None:
+    name = "98_" + "KLDivLoss_of_a_name_that_is_as_long_as_the_longest_of_KernelBenchs_and_then_some_more.py"
+    record = Listed(
+        level=1, number=98, name=name, problem_sha256="0", dtype="float32", parameters=123_000_000,
+        bytes=12_900_000_000, operations=137_000_000_000, bound="compute", floor_ms=199.4, at_least=True, reason="it looks at values",
+        degenerate="zeros pass",
+    )  # fmt: skip
+    console = Console(width=width)
     with console.capture() as shown:
         console.print(listing_table([record]))
-    assert record.reason in shown.get()
+    text = shown.get()
+    assert "…" not in text
+    for part in ("123 M", "12.9 GB", "137 G", "compute", ">= 199 ms", "operations"):
+        assert part in text, text
+    assert "".join(line.split("  ")[0].strip() for line in text.splitlines()[1:]) == f"1/{name[:-3]}"
+    (note,) = listing_notes([record])
+    assert note.endswith(": degenerate: zeros pass; answers and operations not counted: it looks at values")
 
 
 def test_the_verb_lists_and_renews_a_page(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from kernelyard.core.workload import parse_dtype
 from kernelyard.judge.floor import Ceilings, datasheet_ceilings, measure_ceilings
 from kernelyard.report import markers
 from kernelyard.report.console import table_console
-from kernelyard.report.listing import ceilings_line, listing_head, listing_markdown, listing_table
+from kernelyard.report.listing import ceilings_line, listing_head, listing_markdown, listing_notes, listing_table
 from kernelyard.suites.listing import Listed, listed
 from kernelyard.suites.selection import Selection, with_selection
 
@@ -59,6 +59,8 @@ def list_(
     line = ceilings_line(said, name, ceilings)
     console = table_console()
     console.print(listing_head(suite, records), line, listing_table(records), sep="\n")
+    for note in listing_notes(records):
+        console.print(note, markup=False, soft_wrap=True)
     if table is not None:
         lacking = [record for record in records if "ModuleNotFoundError" in record.reason]
         if lacking:

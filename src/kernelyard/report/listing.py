@@ -34,13 +34,19 @@ def listing_head(suite: Suite, records: Sequence[Listed]) -> str:
 
 
 def listing_table(records: Sequence[Listed]) -> Table:
-    """A row a problem."""
+    """A row a problem, of which `listing_notes` says the rest. Names fold, numbers do not."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, justify="right" if column in RIGHT else "left", no_wrap=bool(column))
+    for column in COLUMNS[:-1]:
+        name = column == COLUMNS[0]
+        table.add_column(column, justify="right" if column in RIGHT else "left", no_wrap=not name, overflow="fold")
     for record in records:
-        table.add_row(*map(escape, _cells(record)))
+        table.add_row(*map(escape, _cells(record)[:-1]))
     return table
+
+
+def listing_notes(records: Sequence[Listed]) -> list[str]:
+    """A line for each problem that is degenerate, or was not counted in full: which, and why."""
+    return [f"{cells[0]}: {cells[-1]}" for cells in map(_cells, records) if cells[-1]]
 
 
 def listing_markdown(suite: Suite, records: Sequence[Listed], ceilings: str) -> str:
