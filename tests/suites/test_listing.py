@@ -304,8 +304,8 @@ def test_in_a_narrow_table_names_fold_and_numbers_do_not(width: int) -> None:
     name = "98_" + "KLDivLoss_of_a_name_that_is_as_long_as_the_longest_of_KernelBenchs_and_then_some_more.py"
     record = Listed(
         level=1, number=98, name=name, problem_sha256="0", dtype="float32", parameters=123_000_000,
-        bytes=12_900_000_000, operations=137_000_000_000, bound="compute", floor_ms=199.4, at_least=True, reason="it looks at values",
-        degenerate="zeros pass",
+        bytes=12_900_000_000, operations=137_000_000_000, bound="compute", floor_ms=199.4, at_least=True,
+        reason="it looks at values", degenerate="zeros pass",
     )  # fmt: skip
     console = Console(width=width)
     with console.capture() as shown:
