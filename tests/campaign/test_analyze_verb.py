@@ -9,6 +9,8 @@ from pathlib import Path
 
 from made_up_runs import baseline, baselines, judged, run_folder
 
+from kernelyard.suites.degenerate import TABLE, _marks
+
 
 def kernelyard(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kernelyard.cli.main", *map(str, words)]
@@ -104,3 +106,26 @@ def test_a_folder_whose_name_is_no_text_is_analysed(tmp_path: Path) -> None:
     done = kernelyard("analyze", run, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads((run / "analysis.json").read_text())["run"].endswith("bad\ufffd")
+
+
+def test_what_is_degenerate_is_known_by_its_text_whether_or_not_a_suite_is_named(tmp_path: Path) -> None:
+    sha256, mark = next((sha256, mark) for sha256, mark in _marks(TABLE).items() if "float32" in mark.reasons)
+    of_it = {"problem_sha256": sha256, "dtype": "float32"}
+    runs = [
+        run_folder(tmp_path / name, [judged(1, speed, **of_it), judged(2, 2.0, dtype="float32"), *more])
+        for name, speed, more in (("a", 3.0, []), ("b", 2.0, [judged(2, 2.0, dtype="float32", sample=1)]))
+    ]
+    timing = baselines(tmp_path / "timing", [baseline(1, 0.5), baseline(2, 0.5)])
+    done = kernelyard("analyze", runs[0], "--json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert list(record["degenerate"].values()) == [mark.reasons["float32"]]
+    assert [group["name"] for group in record["groups"]] == ["all", "without degenerate"]
+    compared = kernelyard("analyze", "--compare", *runs, "--baseline", timing, "--json")
+    assert compared.returncode == 0, compared.stderr
+    told = json.loads(compared.stdout.splitlines()[-1])
+    assert told["notes"] == [
+        f"degenerate, and counted here: {next(iter(record['degenerate']))} 1_Made_Up.py",
+        "1 problems have several samples in a run, and are not compared one by one",
+    ]
+    assert "fast_1 against min(eager, compile)" in [each["what"] for each in told["summary"]]

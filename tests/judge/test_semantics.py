@@ -72,9 +72,12 @@ NAMED = {"forward": "return {'sum': x.sum(1), 'parts': [x + 1, (x * 2,)]}"}
 
 
 def test_a_dict_is_compared_by_its_keys_whatever_their_order(tmp_path: Path) -> None:
-    other_order = {"forward": "return {'parts': (x + 1, [2 * x]), 'sum': x.sum(dim=1)}"}
+    other_order = {"forward": "return {'parts': [x + 1, (2 * x,)], 'sum': x.sum(dim=1)}"}
     verdict = judged(tmp_path, NAMED, other_order)
     assert right(verdict), verdict.message
+    other_types = {"forward": "return {'parts': (x + 1, [2 * x]), 'sum': x.sum(dim=1)}"}
+    refused = judged(tmp_path, NAMED, other_types)
+    assert refused.message == "output[parts][0]: returned in dict/tuple, expected dict/list"
     assert [figures.output for figures in verdict.errors] == ["output[parts][0]", "output[parts][1][0]", "output[sum]"]
 
 

@@ -193,13 +193,16 @@ def test_admission_marks_what_cannot_tell_and_unmarks_what_can(tmp_path: Path, m
             mutants=(MutantRecord(name="constant", outcome="killed"),),
         )
 
-    assert marks.degenerate(entry) is None
+    assert marks.degenerate(entry.source.sha256) is None
     marks.enter([found("invalid_problem", "float32"), found("invalid_problem", "float16")])
-    assert marks.degenerate(entry) == marks.degenerate(entry, "float16") == "zeros pass"
-    assert marks.degenerate(entry, "bfloat16") is None
+    assert marks.degenerate(entry.source.sha256) == marks.degenerate(entry.source.sha256, "float16") == "zeros pass"
+    assert marks.degenerate(entry.source.sha256, "bfloat16") is None
     assert of_folder(folder)[0].degenerate == "zeros pass"
     marks.enter([found("valid", "float32"), found("skipped", "float16")])
-    assert (marks.degenerate(entry, "float32"), marks.degenerate(entry, "float16")) == (None, "zeros pass")
+    assert (marks.degenerate(entry.source.sha256, "float32"), marks.degenerate(entry.source.sha256, "float16")) == (
+        None,
+        "zeros pass",
+    )
     marks.enter([found("valid", "float16")])
     assert json.loads(table.read_text()) == {}
 

@@ -5,12 +5,12 @@ for the problems one by one.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from kernelyard.campaign.analysis import Answers, p_text
 from kernelyard.campaign.intervals import LEVEL, geometric, holm, normal_p, product, sign_p, student_p
-from kernelyard.campaign.outcomes import EAGER, Gain
+from kernelyard.campaign.outcomes import EAGER, OPPONENTS, Gain
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Record
 from kernelyard.judge.decision import MARGIN
@@ -76,8 +76,11 @@ class Comparison(Record):
     notes: tuple[str, ...]
 
 
-def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
-    """Raises UsageError where the runs' settings forbid it, or no problem is in both."""
+def compare(a: Side, b: Side, p_values: Sequence[float], *, degenerate: Collection[tuple[int, int]] = ()) -> Comparison:
+    """Raises UsageError where the runs' settings forbid it, or no problem is in both.
+
+    `degenerate`: problems that count like any other here, and are named.
+    """
     for name, said, other in _unlike(a.must_agree, b.must_agree):
         if name in _OF_TIMES and None in (said, other):
             continue
@@ -89,9 +92,13 @@ def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
     pairs = [(a.answers[place], b.answers[place]) for place in places]
     usual = _usual(a), _usual(b)
     even = [_even(pair, usual) for pair in pairs]
-    summary = [found for p in dict.fromkeys([0.0, *p_values]) if (found := _shares(p, pairs, even))]
-    if speeds := _speeds(pairs):
-        summary.append(speeds)
+    summary: list[Difference] = []
+    for opponent in OPPONENTS:
+        # To be right is to be so against nobody.
+        asked = dict.fromkeys([0.0, *p_values]) if opponent == EAGER else [p for p in p_values if p]
+        summary += [found for p in asked if (found := _shares(p, opponent, pairs, even))]
+        if speeds := _speeds(opponent, pairs):
+            summary.append(speeds)
     single = [found for one, other in pairs if (found := _problem(one, other))]
     unlike = [f"{name} differs: {said} and {other}" for name, said, other in _unlike(a.should_agree, b.should_agree)]
     return Comparison(
@@ -101,8 +108,21 @@ def compare(a: Side, b: Side, p_values: Sequence[float]) -> Comparison:
         left_out=left_out,
         summary=_adjusted(summary, 0.0),
         single=_adjusted(single, MARGIN),
-        notes=tuple(unlike),
+        notes=(*unlike, *_noted(a, b, places, pairs, degenerate)),
     )
+
+
+def _noted(
+    a: Side,
+    b: Side,
+    places: Sequence[tuple[int, int]],
+    pairs: Sequence["_Pair"],
+    degenerate: Collection[tuple[int, int]],
+) -> Iterator[str]:
+    if titles := [_title(a, b, place) for place in places if place in degenerate]:
+        yield f"degenerate, and counted here: {', '.join(titles)}"
+    if several := sum(any(len(side.outcomes) > 1 for side in pair) for pair in pairs):
+        yield f"{several} problems have several samples in a run, and are not compared one by one"
 
 
 def _unlike(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str | None, str | None]]:
@@ -135,18 +155,24 @@ def _title(a: Side, b: Side, place: tuple[int, int]) -> str:
 _Pair = tuple[Answers, Answers]
 
 
-def _shares(p: float, pairs: Sequence[_Pair], even: Sequence[_Pair]) -> Difference | None:
+def _against(opponent: str) -> str:
+    return "" if opponent == EAGER else f" against {opponent}"
+
+
+def _shares(p: float, opponent: str, pairs: Sequence[_Pair], even: Sequence[_Pair]) -> Difference | None:
     """Shown is what all samples say; tested is `even`. None where no problem can be counted.
 
     Beside KernelBench's results that is one which no baseline has: it can be right, and neither faster nor slower.
     """
-    pairs, even = ([pair for pair in some if p == 0 or _have_eager(pair)] for some in (pairs, even))
+    pairs, even = ([pair for pair in some if p == 0 or _have(opponent, pair)] for some in (pairs, even))
     if not pairs:
         return None
-    shown, tested = ([(one.fast(EAGER, p), other.fast(EAGER, p)) for one, other in some] for some in (pairs, even))
+    shown, tested = (
+        [(one.fast(opponent, p), other.fast(opponent, p)) for one, other in some] for some in (pairs, even)
+    )
     ups, downs = sum(a > b for a, b in tested), sum(a < b for a, b in tested)
     return Difference(
-        what=f"fast_{p_text(p)}",
+        what=f"fast_{p_text(p)}{_against(opponent)}",
         problems=len(pairs),
         a=sum(a for a, _ in shown) / len(pairs),
         b=sum(b for _, b in shown) / len(pairs),
@@ -157,8 +183,8 @@ def _shares(p: float, pairs: Sequence[_Pair], even: Sequence[_Pair]) -> Differen
     )
 
 
-def _have_eager(pair: _Pair) -> bool:
-    return all(EAGER in side.opponents for side in pair)
+def _have(opponent: str, pair: _Pair) -> bool:
+    return all(opponent in side.opponents for side in pair)
 
 
 def _usual(side: Side) -> int:
@@ -175,14 +201,14 @@ def _even(pair: _Pair, usual: tuple[int, int]) -> _Pair:
     return one.first(count), other.first(count)
 
 
-def _speeds(pairs: Sequence[_Pair]) -> Difference | None:
-    both = [(one.speedup(EAGER), other.speedup(EAGER)) for one, other in pairs]
+def _speeds(opponent: str, pairs: Sequence[_Pair]) -> Difference | None:
+    both = [(one.speedup(opponent), other.speedup(opponent)) for one, other in pairs]
     known = [(a, b) for a, b in both if a is not None and b is not None]
     if len(known) < 2:
         return None
     found = paired_ratio([a for a, _ in known], [b for _, b in known])
     return Difference(
-        what="speedup where both are right",
+        what=f"speedup where both are right{_against(opponent)}",
         problems=len(known),
         a=geometric([a for a, _ in known]),
         b=geometric([b for _, b in known]),

@@ -70,8 +70,10 @@ def analyze(
     if against is not None:
         if html or png or table or k:
             raise UsageError("--html, --png, --table and --k are of one run, not of --compare")
-        a, b = (_side(_read(folder, levels), opponents, selection) for folder in against)
-        compared = compare(a, b, p_values)
+        runs = [_read(folder, levels) for folder in against]
+        a, b = (_side(one, opponents, selection) for one in runs)
+        marked = dict.fromkeys(place for one in runs for place in _degenerate(one, None))
+        compared = compare(a, b, p_values, degenerate=marked)
         console.print(comparison_text(compared))
         if json:
             print(compared.model_dump_json())
@@ -132,9 +134,12 @@ def _self_judged(document: Path, run: Run, suite: Suite | None) -> tuple[str, st
 
 
 def _degenerate(run: Run, suite: Suite | None) -> dict[tuple[int, int], str]:
-    """By the admission check, where the suite is known, and by what the judge noticed."""
+    """By the admission check of what was judged, and of what was not where the suite is known, and by what the judge
+    noticed."""
     dtype = run.facts.get("dtype")
-    marked = {(entry.level, entry.number): degenerate(entry, dtype) for entry in suite.entries} if suite else {}
+    known = {(entry.level, entry.number): (entry.source.sha256, dtype) for entry in suite.entries} if suite else {}
+    known |= {(one.key.level, one.key.problem): (one.verdict.problem_sha256, one.verdict.dtype) for one in run.judged}
+    marked = {place: degenerate(*text) for place, text in known.items()}
     return flagged(run) | {place: why for place, why in marked.items() if why}
 
 

@@ -13,7 +13,7 @@ from kernelyard.core.verdict import Record
 from kernelyard.core.whole_file import write_whole
 from kernelyard.judge.admission import Admission
 from kernelyard.suites.selection import KERNELBENCH
-from kernelyard.suites.suite import Entry, Suite
+from kernelyard.suites.suite import Suite
 
 TABLE = Path(__file__).with_name("kernelbench_admission.json")
 
@@ -26,9 +26,10 @@ class Mark(Record):
     """By dtype, torch's name."""
 
 
-def degenerate(entry: Entry, dtype: str | None = None) -> str | None:
-    """What is wrong with a problem in `dtype`, or in any; None for one that is sound or was never looked at."""
-    mark = _marks(TABLE).get(entry.source.sha256)
+def degenerate(sha256: str, dtype: str | None = None) -> str | None:
+    """What is wrong with the problem of that text in `dtype`, or in any; None for one that is sound or was never looked
+    at."""
+    mark = _marks(TABLE).get(sha256)
     if mark is None:
         return None
     return mark.reasons.get(dtype) if dtype else next(iter(mark.reasons.values()))

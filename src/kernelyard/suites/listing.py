@@ -56,7 +56,7 @@ def _record(entry: Entry, dtype: str, ceilings: Ceilings, least: Count | None, r
         problem_sha256=entry.source.sha256,
         dtype=dtype,
         reason=reason,
-        degenerate=degenerate(entry, dtype),
+        degenerate=degenerate(entry.source.sha256, dtype),
     )
     if least is None:
         return record
