@@ -43,6 +43,13 @@ def test_what_was_not_chosen_is_counted_by_either_layout(tmp_path: Path, name: s
     assert [candidate.key for candidate in found.candidates] == [Key(1, 1, 0)] and found.unwanted == 1
 
 
+def test_a_name_that_is_nearly_a_solutions_is_said(tmp_path: Path) -> None:
+    """Beside a good one it was passed over without a word."""
+    for name in ("level_1_problem_1_sample_0_kernel.py", "level_1_problem_1_sample_1.py", "level_1_prompt.txt", "x.py"):
+        (tmp_path / name).write_text("a solution")
+    assert find(tmp_path, suite_of(1)).misnamed == ("level_1_problem_1_sample_1.py",)
+
+
 def test_a_folder_of_nothing_that_can_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "level_1_problem_1_sample_1_kernel.py").symlink_to("nowhere")
     with pytest.raises(UsageError, match="cannot be read"):

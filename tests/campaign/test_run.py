@@ -20,7 +20,9 @@ from solutions import PROBLEMS, SOLUTIONS, write
 from kernelyard.campaign import slot
 from kernelyard.campaign.candidates import Found
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
-from kernelyard.cli.run import TIMEOUT_HELP, _deadlines, _Shown
+from kernelyard.campaign.records import Candidate, Key
+from kernelyard.cli.run import TIMEOUT_HELP, _deadlines, _Shown, _warnings
+from kernelyard.core.problem import Source
 from kernelyard.sandbox import witness
 from kernelyard.sandbox.launch import SandboxError, SandboxKind
 from kernelyard.sandbox.processes import descendants
@@ -205,6 +207,24 @@ def test_a_strangers_message_cannot_repaint_the_terminal(capsys) -> None:
     out = capsys.readouterr().out
     assert "incorrect_value  ValueError: \\u001b[2J\\u202e gone  (1.0 s)" in out
     assert "\x1b" not in out and "more" not in out
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "misnamed", "said"),
+    [
+        (SandboxKind.BUBBLEWRAP, "load_inline()", (), []),
+        (SandboxKind.NATIVE, "nothing", (), []),
+        (SandboxKind.NATIVE, "load_inline()", (), ["1 solutions build extensions, each where it is judged"]),
+        (SandboxKind.BUBBLEWRAP, "", ("level_1.py",), ["level_1.py is no solution by its name; expected level_L"]),
+        (SandboxKind.BUBBLEWRAP, "", ("a.py", "b.py", "c.py"), ["a.py, and 2 more, is no solution by its name"]),
+    ],
+)
+def test_a_run_says_first_what_its_owner_may_not_think(
+    kind: SandboxKind, text: str, misnamed: tuple[str, ...], said: list[str]
+) -> None:
+    found = Found((Candidate(Key(1, 1, 0), Source(Path("s.py"), text)),), 0, (), misnamed)
+    lines = list(_warnings(found, kind))
+    assert len(lines) == len(said) and all(line.startswith(start) for line, start in zip(lines, said, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ class Found:
     """Solutions to problems that are not in the suite, by either layout."""
     unreadable: tuple[str, ...]
     """Why each file that has a solution's name and cannot be read, or kept, is none."""
+    misnamed: tuple[str, ...] = ()
+    """Python files whose names begin as KernelBench's do and end otherwise."""
 
 
 def demand_folder(folder: Path) -> None:
@@ -67,7 +69,8 @@ def find(folder: Path, suite: Suite) -> Found:
             unreadable.append(error)
     if not candidates:
         raise unreadable[0]
-    return Found(tuple(candidates), unwanted, tuple(map(str, unreadable)))
+    misnamed = sorted(path.name for path in folder.glob("level_*.py") if not _KERNELBENCH.fullmatch(path.name))
+    return Found(tuple(candidates), unwanted, tuple(map(str, unreadable)), tuple(misnamed))
 
 
 def levels_of(folder: Path) -> set[int]:

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from kernelyard.campaign.candidates import Found, demand_folder, find, levels_of
+from kernelyard.campaign.candidates import LAYOUTS, Found, demand_folder, find, levels_of
 from kernelyard.campaign.kernelbench_files import export, foreign_outcomes
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.pipeline import Pipeline
@@ -26,6 +26,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.policy import Policy
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.workload import parse_dtype
+from kernelyard.judge.compiling import builds
 from kernelyard.judge.plan import Plan
 from kernelyard.report.untrusted import visible
 from kernelyard.report.verdict import gist
@@ -97,6 +98,8 @@ def run(
     demand_folder(folder)  # before a suite, which may be mistyped as well
     suite = selection.load(dtype, where.type)
     found = find(folder, suite)
+    for line in _warnings(found, kind):
+        print(f"kernelyard: {line}", file=sys.stderr)
     environment = describe(where)
     settings = Settings(
         dtype=dtype, policy=policy, rounds=rounds, budget=budget, sandbox=kind.value, hardware=_hardware(where),
@@ -138,6 +141,16 @@ def run(
         print(f"kernelyard: {len(missing)} of {count} could not be judged, {missing[0]} first", file=sys.stderr)
     if missing or found.unreadable:
         raise typer.Exit(1)
+
+
+def _warnings(found: Found, kind: SandboxKind) -> Iterator[str]:
+    """What a run does otherwise than its folder's owner may think."""
+    if found.misnamed:
+        said = f"{found.misnamed[0]}, and {len(found.misnamed) - 1} more," if found.misnamed[1:] else found.misnamed[0]
+        yield f"{visible(said)} is no solution by its name; expected {LAYOUTS}"
+    building = sum(builds(candidate.source, SandboxKind.BUBBLEWRAP) for candidate in found.candidates)
+    if building and kind is not SandboxKind.BUBBLEWRAP:
+        yield f"{building} solutions build extensions, each where it is judged and every time: bubblewrap builds ahead"
 
 
 def _take_over(ledger: Ledger, folder: Path, levels: set[int]) -> None:
