@@ -228,6 +228,14 @@ def test_a_histogram_and_a_curve_hold_every_sample(tmp_path) -> None:
     assert (shares[-2.0], shares[0.0], shares[6.0]) == (2, 1, 1), "strictly faster than p"
 
 
+def test_a_curve_falls_where_somebody_stands_and_nowhere_between(tmp_path) -> None:
+    run = read_run(run_folder(tmp_path / "run", [judged(1, 0.5), judged(2, 0.75), judged(3, 3.0), judged(4)]))
+    _, answers, _ = analyze(run, Opponents(), None, {})
+    corners = [(2.0**octave, found.count) for octave, found in curve(answers, "eager")]
+    halves = [(0.25, 3), (0.5, 3), (0.5, 2), (0.75, 2), (0.75, 1), (3.0, 1), (3.0, 0), (3.0, 0)]
+    assert corners == [(pytest.approx(p), count) for p, count in halves]
+
+
 def test_an_outermost_bar_says_that_it_holds_what_lies_beyond(tmp_path) -> None:
     """A thousandth of the speed was `0.0625x to 0.0743x`."""
     run = read_run(run_folder(tmp_path / "run", [judged(n, speed) for n, speed in enumerate((0.001, 1.1, 9.9), 1)]))

@@ -21,8 +21,8 @@ BIN = 0.25
 """Of a histogram, in octaves: 1.19x."""
 ENDS = (-4.0, 6.0)
 """Octaves; what lies beyond 1/16 and 64 is in the outermost bins."""
-STEPS = 16
-"""Points of a curve for each octave."""
+FIRST = -2.0
+"""Octave where a curve begins."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,23 @@ def histogram(answers: Sequence[Answers], opponent: str) -> list[Bin]:
 
 
 def curve(answers: Sequence[Answers], opponent: str) -> list[tuple[float, Share]]:
-    """fast_p with its interval, by p in octaves from 1/4 until nothing is left."""
+    """The corners of fast_p with its interval, by p in octaves from 1/4 until nothing is left: it falls at a ratio that
+    somebody has, and nowhere between."""
     known = [each for each in answers if each.counts and opponent in each.opponents]
-    points: list[tuple[float, Share]] = []
-    for step in range(-2 * STEPS, int(ENDS[1]) * STEPS + 1):
-        octave = step / STEPS
-        found = share(sum(each.fast(opponent, 2.0**octave) for each in known), len(known))
-        if found is None:
-            break
-        points.append((octave, found))
-        if found.count == 0 and octave >= 1:
-            break
-    return points
+    ratios = {gain.ratio for each in known for one in each.counted if (gain := one.gains.get(opponent))}
+
+    def above(p: float) -> Share | None:
+        return share(sum(each.fast(opponent, p) for each in known), len(known))
+
+    now = above(2.0**FIRST)
+    if now is None:
+        return []
+    points = [(FIRST, now)]
+    for ratio in sorted(ratio for ratio in ratios if FIRST < math.log2(ratio) < ENDS[1]):
+        after = above(ratio) or now
+        points += [(math.log2(ratio), now), (math.log2(ratio), after)]
+        now = after
+    return [*points, (max(1.0, points[-1][0]) if now.count == 0 else ENDS[1], now)]
 
 
 def ratio_label(octave: float) -> str:
