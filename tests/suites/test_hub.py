@@ -89,6 +89,12 @@ def test_the_hubs_problems_are_those_of_a_checkout(
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UsageError, match="needs `pip install datasets`; or --source local PATH"):
         Selection(source="huggingface").load("float32", "cpu")
+    (tmp_path / "broken/datasets").mkdir(parents=True)
+    (tmp_path / "broken/datasets/__init__.py").write_text("import no_such_package_of_its")
+    monkeypatch.delitem(sys.modules, "datasets")
+    monkeypatch.syspath_prepend(str(tmp_path / "broken"))
+    with pytest.raises(UsageError, match=r"which does not import here \(ModuleNotFoundError: .*no_such_package_of_its"):
+        Selection(source="huggingface").load("float32", "cpu")
 
 
 def test_out_of_reach_the_cache_alone_is_asked_and_the_reason_is_the_networks(tmp_path: Path, stand_in: Stand) -> None:

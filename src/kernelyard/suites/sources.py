@@ -54,8 +54,10 @@ def kernelbench_hub(levels: Sequence[int]) -> Suite:
     """Of the dataset on the Hub, or of its local cache. Raises UsageError where neither can be had."""
     try:
         from datasets import load_dataset
-    except ImportError:
-        raise UsageError("--source huggingface needs `pip install datasets`; or --source local PATH") from None
+    except ImportError as error:
+        lacking = isinstance(error, ModuleNotFoundError) and error.name == "datasets"
+        needs = "`pip install datasets`" if lacking else f"`datasets`, which does not import here ({first_line(error)})"
+        raise UsageError(f"--source huggingface needs {needs}; or --source local PATH") from None
     entries: list[Entry] = []
     with looked_for(DATASET) as out_of_reach:
         for level in levels:
