@@ -256,6 +256,21 @@ def test_what_the_reference_shares_may_be_shared_or_not() -> None:
     examined(lambda x: x.relu_(), in_place)
 
 
+def test_what_the_reference_shares_of_some_inputs_is_held_against_those_alone() -> None:
+    """Two questions are made before the first is looked at, and of the second the reference returns a copy."""
+
+    def shares(x: Tensor) -> Tensor:
+        return x.clone() if x.amax() > 1 else x
+
+    made = problem(shares, lambda: [torch.rand(16, 100) - 0.5])
+    exam = Exam(made, torch.float32, CPU, Tolerance())
+    first = exam.first_question()
+    exam.question([2 + first.arguments[0]])
+    candidate: Any = Here(shares)
+    candidate.run([first.arguments])
+    assert exam.mark(first, candidate.fetch(0, first.honest)).status is Status.PASSED
+
+
 def test_inputs_are_looked_at_after_every_call() -> None:
     """In place only where the input is large, which the problem's own never is."""
 

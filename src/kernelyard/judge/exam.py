@@ -24,7 +24,7 @@ from kernelyard.judge.question import Honest, Question, bytes_of, tensors_of
 from kernelyard.judge.shaking import by_several_errors
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.judge.widening import in_float64
-from kernelyard.sandbox.form import Form, forms_of
+from kernelyard.sandbox.form import forms_of
 from kernelyard.sandbox.returned import Fetched
 from kernelyard.sandbox.wire import MOST_OUTPUTS, WIRE_DTYPES, named_leaves
 
@@ -75,8 +75,6 @@ class Exam:
             raise InvalidProblem(f"the reference cannot be constructed: {first_line(error)}") from error
         self.answer: tuple[Tensor, ...] = ()
         """The first honest answer without its data, or more where others are of another size."""
-        self.forms: tuple[Form, ...] = ()
-        """How the outputs of the last honest answer hang together."""
         self.parted: tuple[int, int] | None = None
         """Rows of a large question, and how many of them the float64 answer is computed of at a time: where the first
         question's rows had nothing to do with each other."""
@@ -203,9 +201,8 @@ class Exam:
                 raise InvalidProblem("the reference's answer is not finite")
         if self.problem.in_place:  # an answer may lie in what may be written to
             forms = [form._replace(memory_of=form.memory_of or "input") for form in forms]
-        self.forms = tuple(forms)
         names, answers = zip(*honest, strict=True)
-        made = Honest(names, answers, self.forms)
+        made = Honest(names, answers, tuple(forms))
         if len(self.answer) == len(made.answers):
             self.answer = tuple(map(room_for, self.answer, made.answers))
         return made
@@ -245,7 +242,7 @@ class Exam:
                 reference[i] = as_far_as_it_goes(reference[i], value.dtype)
             elif not finite(reference[i]):
                 raise InvalidProblem("the reference's answer is not finite")
-        return Question(arguments, honest.names, tuple(reference), honest.answers)
+        return Question(arguments, honest.names, tuple(reference), honest.answers, honest.forms)
 
     def _by_its_name(self) -> bool:
         """Whether float32 is from now on what it says, and was not: a first question may look at its bits."""
@@ -329,7 +326,7 @@ class Exam:
 
     def mark(self, question: Question, fetched: Fetched) -> Mark:
         """Hold one call's outputs against what is expected of them."""
-        broken = breach(Honest(question.names, question.honest, self.forms), fetched)
+        broken = breach(Honest(question.names, question.honest, question.forms), fetched)
         return broken or self.mark_values(question, fetched.tensors or ())
 
     def is_honest(self, honest: Honest, fetched: Fetched) -> bool:

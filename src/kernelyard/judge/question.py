@@ -31,6 +31,8 @@ class Question:
     """float64; int64 where the answer is integers or truth values."""
     honest: tuple[Tensor, ...]
     """The reference's answer in the dtype of the problem, by torch's defaults."""
+    forms: tuple[Form, ...]
+    """How those outputs hang together: a reference may copy some inputs and return others."""
     ruler: tuple[Tensor | None, ...] | None = None
     """float64, as far from `reference` as an answer may well be; None where the honest answer is the ruler, or is that
     of an output."""

@@ -38,7 +38,7 @@ def spot_mark(exam: Exam, arguments: list[object], honest: Honest, fetched: Fetc
         if not exam.is_usual(held, reference):
             return None
         mark = exam.mark_values(
-            Question(arguments, honest.names, tuple(reference), tuple(held)),
+            Question(arguments, honest.names, tuple(reference), tuple(held), honest.forms),
             [torch.cat([answer[place] for place in places]) for answer in answers],
         )
         if mark.status is not Status.PASSED:
