@@ -235,7 +235,8 @@ def test_the_strides_of_the_honest_answer_are_right_too() -> None:
     [
         (lambda y, x: (y, y, x.clone()), "output[1]: it lies in the memory of output[0], expected memory of its own"),
         (lambda y, x: (y, y + 0, x), "output[2]: it lies in the memory of input[0], expected memory of its own"),
-        (lambda y, x: [y, y + 0, x + 0], "output[0]: returned in list, expected tuple"),
+        (lambda y, x: [y, y + 0, x + 0], "output[0]: returned in list of 3, expected tuple of 3"),
+        (lambda y, x: (y, y + 0, x + 0, []), "output[0]: returned in tuple of 4, expected tuple of 3"),
         (lambda y, x: (y, y + 0, x + 0), ""),
     ],
 )
@@ -254,6 +255,25 @@ def test_what_the_reference_shares_may_be_shared_or_not() -> None:
         examined(answer, shares)
     in_place = problem(lambda x: x.relu(), lambda: [torch.randn(16, 100)], in_place=True)
     examined(lambda x: x.relu_(), in_place)
+
+
+def test_what_the_reference_shares_with_one_is_shared_with_no_other() -> None:
+    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
+        return (copy := x.clone()), copy
+
+    end = refused(lambda x: (x.clone(), x), problem(twice, lambda: [torch.randn(16, 100)]))
+    assert end.message == "output[1]: it lies in the memory of input[0], expected memory of its own"
+    first_and_last = problem(lambda x: (y := x.exp(), x.exp(), y), lambda: [torch.randn(16, 100)])
+    end = refused(lambda x: (x.exp(), y := x.exp(), y), first_and_last)
+    assert end.message == "output[2]: it lies in the memory of output[1], expected memory of its own"
+
+
+@pytest.mark.parametrize("relu", [torch.relu, torch.relu_])
+def test_in_place_two_outputs_are_in_two_memories_still(relu: Callable[[Tensor], Tensor]) -> None:
+    two = problem(lambda x: (x.relu(), x.relu()), lambda: [torch.randn(16, 100)], in_place=True)
+    examined(lambda x: (x.relu(), x.relu_()), two)
+    end = refused(lambda x: (y := relu(x), y), two)
+    assert end.message == "output[1]: it lies in the memory of output[0], expected memory of its own"
 
 
 def test_what_the_reference_shares_of_some_inputs_is_held_against_those_alone() -> None:

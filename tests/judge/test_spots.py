@@ -19,6 +19,7 @@ from kernelyard.judge.spots import spot_mark
 from kernelyard.sandbox.form import Form
 from kernelyard.sandbox.handing import describe as describe_output
 from kernelyard.sandbox.returned import Fetched, Kept
+from kernelyard.sandbox.wire import Container
 
 CPU = torch.device("cpu")
 ROWS, PARTS = 256, 32
@@ -40,7 +41,7 @@ def exam(monkeypatch: pytest.MonkeyPatch) -> Exam:
 
 
 def fetched(*tensors: Tensor) -> Fetched:
-    form = Form(("tuple",))
+    form = Form((Container("tuple", len(tensors)),))
     outputs = tuple(describe_output(f"output[{i}]", tensor, form) for i, tensor in enumerate(tensors))
     return Fetched(outputs, tensors)
 

@@ -14,7 +14,7 @@ from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.returned import Ran
 from kernelyard.sandbox.session import Ended, Session
-from kernelyard.sandbox.wire import MOST_OUTPUTS, Manner, layout
+from kernelyard.sandbox.wire import MOST_OUTPUTS, MOST_OWNERS, Manner, layout
 
 TWO = """
 import torch
@@ -103,6 +103,22 @@ def test_one_call_of_a_run_is_kept_as_it_was_written(device: torch.device, sets:
     assert all(torch.equal(got, wanted) for got, wanted in zip(fetched.tensors, expected, strict=True))
     assert [output.shape for output in fetched.outputs] == [(33,), (33, 65)]
     assert kept.fetched([expected[1], expected[0]]).tensors is None, "they are not like that"
+
+
+@pytest.mark.parametrize("manner", [Manner.BARE, Manner.LATE])
+def test_what_is_kept_and_what_is_fetched_say_how_they_hang_together(
+    device: torch.device, sets: list[torch.Tensor], manner: Manner
+) -> None:
+    source = TWO.replace("x[:, 0] > 0, 2 * x", "[x[:, 0] > 0, x] + [x] * 20")
+    like = [sets[0][:, 0] > 0, *[sets[0]] * 21]
+    with opened(source, device) as session:
+        session.lend(like, len(sets))
+        (kept,) = session.run([[x] for x in sets], keep=KEPT, manner=manner).kept
+        fetched = session.fetch(0, like)
+    for outputs in (kept.outputs, fetched.outputs):
+        assert {output.containers for output in outputs} == {(("list", 22),)}
+        assert [output.memory_of for output in outputs[:3]] == [(), ("input[0]",), ("input[0]", "output[1]")]
+        assert len(outputs[-1].memory_of) == MOST_OWNERS, "of many the first"
 
 
 @pytest.mark.parametrize("manner", [Manner.BARE, Manner.LATE])

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from pydantic import ValidationError
 from kernelyard.sandbox.frames import MAX_FRAME, Channel, Closed, ProtocolError
 from kernelyard.sandbox.session import LONGEST_MS, SHORTEST_MS
 from kernelyard.sandbox.wire import (
+    MAX_OUTPUT_NAME,
+    MOST_OWNERS,
     WIRE_DTYPES,
     OutputSpec,
     Reply,
@@ -243,7 +246,31 @@ def test_numbers_too_large_for_a_machine_are_refused() -> None:
     shared.close()
 
 
-@given(st.dictionaries(st.sampled_from(["dtype", "shape", "offset", "name", "kind"]), JSON))
+FORMS = st.fixed_dictionaries(
+    {
+        "containers": st.lists(
+            st.tuples(st.sampled_from(["list", "tuple", "dict", "set"]), st.integers()), max_size=70
+        ),
+        "memory_of": st.lists(st.text(max_size=300), max_size=2 * MOST_OWNERS),
+    }
+)
+
+
+@given(FORMS)
+def test_how_outputs_hang_together_is_bounded(form: dict[str, list[Any]]) -> None:
+    containers, owners = form["containers"], form["memory_of"]
+    bounded = (
+        len(containers) <= 64
+        and all(kind != "set" and 0 <= size <= 10**9 for kind, size in containers)
+        and len(owners) <= MOST_OWNERS
+        and all(len(owner) <= MAX_OUTPUT_NAME for owner in owners)
+    )
+    with contextlib.nullcontext() if bounded else pytest.raises(ValidationError):
+        described = OutputSpec.model_validate({"name": "output", "kind": "Tensor", **form})
+        assert described.containers == tuple(containers) and described.memory_of == tuple(owners)
+
+
+@given(st.dictionaries(st.sampled_from([*TensorSpec.model_fields, *OutputSpec.model_fields]), JSON))
 def test_a_description_is_valid_or_refused(fields: dict[str, object]) -> None:
     for record in (TensorSpec, OutputSpec):
         with contextlib.suppress(ValidationError):

@@ -9,7 +9,7 @@ from kernelyard.core.workload import dtype_name
 from kernelyard.judge.question import Honest
 from kernelyard.sandbox.form import Form
 from kernelyard.sandbox.returned import Fetched
-from kernelyard.sandbox.wire import OutputSpec
+from kernelyard.sandbox.wire import Container, OutputSpec
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,18 @@ def _tied(output: OutputSpec, form: Form) -> str | None:
     """What is wrong with how an output hangs together with others, in one line; None if nothing is.
 
     Whoever changes one of two tensors in one memory changes both. So an answer may lie in an input, or in another
-    output, only where the reference's does.
+    output, only where the reference's lies in that very one.
     """
     if output.containers != form.containers:
-        given, expected = ("/".join(kinds) or "nothing" for kinds in (output.containers, form.containers))
-        return f"returned in {given}, expected {expected}"
-    if output.memory_of and not form.memory_of:
-        return f"it lies in the memory of {output.memory_of}, expected memory of its own"
+        return f"returned in {_said(output.containers)}, expected {_said(form.containers)}"
+    for owner in output.memory_of:
+        if owner not in form.memory_of:
+            return f"it lies in the memory of {owner}, expected memory of its own"
     return None
+
+
+def _said(containers: tuple[Container, ...]) -> str:
+    return " in ".join(f"{kind} of {size}" for kind, size in reversed(containers)) or "nothing"
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

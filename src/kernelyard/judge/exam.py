@@ -200,7 +200,8 @@ class Exam:
             if not self.problem.may_be_nonfinite(name) and not finite(value):
                 raise InvalidProblem("the reference's answer is not finite")
         if self.problem.in_place:  # an answer may lie in what may be written to
-            forms = [form._replace(memory_of=form.memory_of or "input") for form in forms]
+            written_to = tuple(name for name, _ in named_leaves(list(arguments), "input"))
+            forms = [form._replace(memory_of=written_to + form.memory_of) for form in forms]
         names, answers = zip(*honest, strict=True)
         made = Honest(names, answers, tuple(forms))
         if len(self.answer) == len(made.answers):

@@ -1,14 +1,12 @@
 """How the outputs of one call hang together: what they are returned in, and in whose memory they lie."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, strided
 from torch.nn import Parameter
 
-from kernelyard.sandbox.wire import MOST_OUTPUTS, key_name, named_leaves
-
-Container = Literal["list", "tuple", "dict"]
+from kernelyard.sandbox.wire import MOST_OUTPUTS, Container, key_name, named_leaves
 
 
 class Form(NamedTuple):
@@ -16,8 +14,8 @@ class Form(NamedTuple):
 
     containers: tuple[Container, ...] = ()
     """What it is returned in, from the outermost on. A subclass is what it derives from: a named tuple is a tuple."""
-    memory_of: str = ""
-    """The first input, or output before it, whose memory it overlaps; empty where it has its own."""
+    memory_of: tuple[str, ...] = ()
+    """The inputs, and the outputs before it, whose memory it overlaps; none where it has its own."""
 
 
 ALONE = Form()
@@ -32,8 +30,7 @@ def forms_of(returned: Any, inputs: Sequence[Any]) -> list[Form]:
     forms = []
     for containers, (name, value) in zip(_containers(returned), leaves, strict=True):
         span = _span(value)
-        owners = [owner for owner, other in known if span and _overlap(span, other)]
-        forms.append(Form(containers, owners[0] if owners else ""))
+        forms.append(Form(containers, tuple(owner for owner, other in known if span and _overlap(span, other))))
         known += [(name, span)] if span else []
     return forms
 
@@ -41,11 +38,12 @@ def forms_of(returned: Any, inputs: Sequence[Any]) -> list[Form]:
 def _containers(value: Any, inside: tuple[Container, ...] = ()) -> list[tuple[Container, ...]]:
     """In the order of `named_leaves`."""
     if isinstance(value, (list, tuple)):
-        kind: Container = "list" if isinstance(value, list) else "tuple"
-        return [found for item in value for found in _containers(item, (*inside, kind))]
+        inside = (*inside, Container("list" if isinstance(value, list) else "tuple", len(value)))
+        return [found for item in value for found in _containers(item, inside)]
     if isinstance(value, dict):
         items = sorted(((key_name(key), item) for key, item in value.items()), key=lambda pair: pair[0])
-        return [found for _, item in items for found in _containers(item, (*inside, "dict"))]
+        inside = (*inside, Container("dict", len(value)))
+        return [found for _, item in items for found in _containers(item, inside)]
     return [inside]
 
 

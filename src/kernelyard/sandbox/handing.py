@@ -10,7 +10,7 @@ from torch import Tensor
 from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox.device_memory import Shared
 from kernelyard.sandbox.form import ALONE, Form
-from kernelyard.sandbox.wire import OutputSpec, TensorSpec, layout
+from kernelyard.sandbox.wire import MOST_OWNERS, OutputSpec, TensorSpec, layout
 
 
 def hand_over(
@@ -83,5 +83,5 @@ def describe(name: str, value: Any, form: Form = ALONE) -> OutputSpec:
         device=value.device.type,
         storage_bytes=value.untyped_storage().nbytes(),
         containers=form.containers,
-        memory_of=form.memory_of,
+        memory_of=form.memory_of[:MOST_OWNERS],
     )

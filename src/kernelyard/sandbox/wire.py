@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,6 +25,9 @@ from kernelyard.sandbox import tree
 from kernelyard.sandbox.frames import ProtocolError
 
 MOST_OUTPUTS = 1024
+MAX_OUTPUT_NAME = 256
+# Of one output: of a thousand in one memory all pairs are half a million names.
+MOST_OWNERS = 16
 MAX_KERNELS = 256
 MAX_KERNEL_NAME = 400
 # Of one kernel in one call: launching it more often takes seconds.
@@ -70,12 +73,19 @@ class TensorSpec(BaseModel):
     offset: int = Field(ge=0)
 
 
+class Container(NamedTuple):
+    """What outputs are returned in. What is empty has no leaf: beside them it shows by the size alone."""
+
+    kind: Literal["list", "tuple", "dict"]
+    size: Annotated[int, Field(ge=0, le=10**9)]
+
+
 class OutputSpec(BaseModel):
     """What a worker says of one output: where in the returned structure it stood, and what it is."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(max_length=256)
+    name: str = Field(max_length=MAX_OUTPUT_NAME)
     kind: str = Field(max_length=256)
     """Type of the object, `Tensor` for a plain one."""
     dtype: str = Field(default="", max_length=32)
@@ -84,9 +94,9 @@ class OutputSpec(BaseModel):
     device: str = Field(default="", max_length=32)
     """Its type: `cpu`, `cuda`."""
     storage_bytes: int = 0
-    containers: tuple[Literal["list", "tuple", "dict"], ...] = Field(default=(), max_length=64)
-    memory_of: str = Field(default="", max_length=256)
-    """As `sandbox.form` has them."""
+    containers: tuple[Container, ...] = Field(default=(), max_length=64)
+    memory_of: tuple[Annotated[str, Field(max_length=MAX_OUTPUT_NAME)], ...] = Field(default=(), max_length=MOST_OWNERS)
+    """As `sandbox.form` has them, the first of many owners."""
 
 
 class Failure(BaseModel):
@@ -263,8 +273,9 @@ def unflatten(tree: Any, tensors: Sequence[Tensor]) -> Any:
 def named_leaves(value: Any, name: str = "output") -> list[tuple[str, Any]]:
     """The leaves of what a model returned, named by where they stand: `output`, `output[0]`, `output[logits]`.
 
-    Those of a dict in the order of its keys' texts: two dicts that are equal have the same leaves. A list stands for a
-    tuple, a dict for neither: a key that reads as a place in one has another name, `output{0}`.
+    Those of a dict in the order of its keys' texts: two dicts that are equal have the same leaves. A list's leaves have
+    the names of a tuple's (`sandbox.form` tells the two apart), and a dict's have neither's: a key that reads as a
+    place in one has another name, `output{0}`.
     """
     if isinstance(value, (list, tuple)):
         return [leaf for i, item in enumerate(value) for leaf in named_leaves(item, f"{name}[{i}]")]
