@@ -77,7 +77,7 @@ def test_a_dict_is_compared_by_its_keys_whatever_their_order(tmp_path: Path) -> 
     assert right(verdict), verdict.message
     other_types = {"forward": "return {'parts': (x + 1, [2 * x]), 'sum': x.sum(dim=1)}"}
     refused = judged(tmp_path, NAMED, other_types)
-    assert refused.message == "output[parts][0]: returned in dict/tuple, expected dict/list"
+    assert refused.message == "output[parts][0]: returned in tuple of 2 in dict of 2, expected list of 2 in dict of 2"
     assert [figures.output for figures in verdict.errors] == ["output[parts][0]", "output[parts][1][0]", "output[sum]"]
 
 
