@@ -1,5 +1,6 @@
 """What a sandboxed process cannot do, each with the control that the same attempt succeeds without walls."""
 
+import itertools
 import os
 import platform
 import socket
@@ -7,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelyard.sandbox import bubblewrap, confine, devices, landlock, probe, seccomp, surroundings
-from kernelyard.sandbox.launch import SandboxKind, launch
+from kernelyard.sandbox import launch as launching
+from kernelyard.sandbox.launch import SandboxKind, bubblewrap_problem, launch
 from kernelyard.sandbox.witness import LayerWitness, _bait, witness
 
 SECONDS = 20.0
@@ -91,6 +94,55 @@ def test_a_wall_that_is_broken_is_named(
     monkeypatch.setattr(bubblewrap, "command_line", lambda *a, **k: break_(line(*a, **k)))
     record = by_layer(SandboxKind.BUBBLEWRAP)[layer]
     assert record.available and not record.holds, record.detail
+
+
+@pytest.mark.parametrize("mount", ["/usr", "/sys", "/proc/sys", sys.prefix])
+def test_one_mount_that_can_be_written_is_named(monkeypatch: pytest.MonkeyPatch, mount: str) -> None:
+    """The package's and the interpreter's own files speak for the two mounts that they lie in."""
+    if problem := bubblewrap_problem():
+        pytest.skip(f"bubblewrap: {problem}")
+    line = bubblewrap.command_line
+
+    def broken(*arguments: Any, **options: Any) -> list[str]:
+        words = line(*arguments, **options)
+        pairs = itertools.pairwise([*words, ""])
+        return ["--bind" if pair == ("--ro-bind", mount) else pair[0] for pair in pairs]
+
+    monkeypatch.setattr(bubblewrap, "command_line", broken)
+    record = by_layer(SandboxKind.BUBBLEWRAP)["read-only mounts"]
+    assert record.available and not record.holds and mount in record.detail
+
+
+@pytest.mark.parametrize(("name", "layer"), [("RLIMIT_FSIZE", "file size"), ("RLIMIT_NOFILE", "open files")])
+def test_a_limit_that_is_not_set_is_named(
+    kind: SandboxKind, monkeypatch: pytest.MonkeyPatch, name: str, layer: str
+) -> None:
+    """A full tmpfs refused what the limit on a file's size did not."""
+    apply = launching._world
+
+    def without(*arguments: Any) -> launching._World:
+        world = apply(*arguments)
+        del world.rlimits[name]
+        return world
+
+    monkeypatch.setattr(launching, "_world", without)
+    record = by_layer(kind)[layer]
+    assert record.available and not record.holds, record.detail
+
+
+def test_a_private_directory_that_cannot_be_written_proves_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    if problem := bubblewrap_problem():
+        pytest.skip(f"bubblewrap: {problem}")
+    line = bubblewrap.command_line
+
+    def broken(*arguments: Any, **options: Any) -> list[str]:
+        words = line(*arguments, **options)
+        end = words.index("--chdir")
+        return [*words[:end], "--remount-ro", "/dev/shm", *words[end:]]
+
+    monkeypatch.setattr(bubblewrap, "command_line", broken)
+    record = by_layer(SandboxKind.BUBBLEWRAP)["private files"]
+    assert not record.holds and "/dev/shm is not full" in record.detail
 
 
 def test_another_gpu_is_tried_where_there_is_one(

@@ -39,7 +39,7 @@ def command_line(
     for node in nodes:
         line += ["--dev-bind-try", str(node), str(node)]
     line += _shared(readable)
-    line += [word for path in _kernel_settings() for word in ("--ro-bind", path, path)]
+    line += [word for path in kernel_settings() for word in ("--ro-bind", path, path)]
     # Both are tmpfs of bwrap's own without a size: left writable they would hold as much as the machine does.
     line += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", PRIVATE]
     if seccomp_fd is not None:
@@ -47,7 +47,7 @@ def command_line(
     return [*line, "--", *command]
 
 
-def _kernel_settings() -> list[str]:
+def kernel_settings() -> list[str]:
     """What of /proc is the kernel's and can be written, to be covered read-only.
 
     Started by root, the process is root's to the kernel under any uid of the namespace: it could write

@@ -6,6 +6,7 @@ Everything it does is bounded and aimed at things that the witness planted, so i
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -46,13 +47,14 @@ def _walls(facts: dict[str, Any]) -> None:
         "kernel settings": lambda: _open_for_writing("/proc/sys/kernel/hostname"),
         "shared files": lambda: _open_one((__file__, os.__file__), os.O_WRONLY),
         "own root": lambda: _make_directory("/", "/dev"),
-        "file size": lambda: _write_file(facts["file_bytes"] + (1 << 20)),
+        "file size": lambda: _write_memory_file(facts["file_bytes"] + (1 << 20)),
         "open files": lambda: _open_many(facts["open_files"] + 1),
         "core dump": _core_dump,
         "leftovers": _segment,
         "signals": lambda: _kill(facts["decoy"]),
     }
     if facts["bounded"]:
+        attempts["read-only mounts"] = lambda: _touch_all(facts["read_only"])
         attempts["private files"] = lambda: _fill(facts["file_bytes"], "/tmp", "/dev/shm")
     if facts["other_devices"]:
         attempts["other devices"] = lambda: _open_one(facts["other_devices"], os.O_RDWR, may_lack=True)
@@ -106,14 +108,11 @@ def _open_for_writing(path: str) -> str:
     return "opened for writing"
 
 
-def _write_file(size: int) -> str:
-    large = Path("large")
-    try:
-        with large.open("wb") as file:
-            for _ in range(size >> 20):
-                file.write(bytes(1 << 20))
-    finally:
-        large.unlink()
+def _write_memory_file(size: int) -> str:
+    """In no directory, for a private one that is full refuses too: only the limit on a file's size bounds this one."""
+    with os.fdopen(os.memfd_create("large"), "wb", buffering=0) as file:
+        for _ in range(size >> 20):
+            file.write(bytes(1 << 20))
     return f"{size} bytes written"
 
 
@@ -132,6 +131,27 @@ def _open_one(paths: Sequence[str], flags: int, *, may_lack: bool = False) -> st
             refusal = error
         else:
             return f"{path} opened"
+    assert refusal is not None
+    raise refusal
+
+
+def _touch_all(paths: Sequence[str]) -> str:
+    """Set the times of each to what they are; raises what the last was refused with.
+
+    Here a read-only mount refuses with EROFS before permissions are asked, unlike in open: any other error is not the
+    mount's. Where it does not refuse, nothing has changed.
+    """
+    refusal: OSError | None = None
+    for path in paths:
+        try:
+            now = Path(path).stat()
+            os.utime(path, ns=(now.st_atime_ns, now.st_mtime_ns))
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                return f"{path} is not read-only: {error}"
+            refusal = error
+        else:
+            return f"{path} touched"
     assert refusal is not None
     raise refusal
 
@@ -163,7 +183,10 @@ def _open_many(count: int) -> str:
 
 
 def _fill(size: int, *places: str) -> str:
-    """Two files, each below the limit of one, and together more than `size`; in the first place that takes them."""
+    """Two files, each below the limit of one, and together more than `size`; in the first place that takes them.
+
+    A place that refuses for another reason than want of room has proved no bound.
+    """
     refusal: OSError | None = None
     for place in places:
         files = [Path(place, f"filling-{i}") for i in range(2)]
@@ -173,12 +196,14 @@ def _fill(size: int, *places: str) -> str:
                     for _ in range((size >> 20) * 3 // 4):
                         file.write(bytes(1 << 20))
         except OSError as error:
+            if error.errno != errno.ENOSPC:
+                return f"{place} is not full: {error}"
             refusal = error
         else:
             return f"{2 * ((size >> 20) * 3 // 4)} MiB in {place}"
         finally:
-            for path in files:
-                path.unlink(missing_ok=True)
+            for path in filter(Path.exists, files):  # a read-only place refuses to unlink what is not there, too
+                path.unlink()
     assert refusal is not None
     raise refusal
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.layers import LayerWitness
-from kernelyard.sandbox import devices, probe
+from kernelyard.sandbox import bubblewrap, devices, probe, surroundings
 from kernelyard.sandbox.launch import SandboxedProcess, SandboxError, SandboxKind, choose, launch
 from kernelyard.sandbox.limits import MIB, Limits
 
@@ -44,11 +44,12 @@ _TRIED = {
     "namespaces": "become root of a new user namespace",
     "kernel settings": "open a kernel setting for writing",
     "shared files": "open the package's and the interpreter's own files for writing",
+    "read-only mounts": "set the times of every file and directory that is shared",
     "own root": "make a directory in / and in /dev",
     "private files": f"fill its private directories with more than {_LIMITS.file_bytes >> 20} MiB, in smaller files",
     "open files": f"have more than {_LIMITS.open_files} files open",
     "other devices": "open an NVIDIA GPU that was not granted",
-    "file size": f"write a file of more than {_LIMITS.file_bytes >> 20} MiB",
+    "file size": f"write a file in memory of more than {_LIMITS.file_bytes >> 20} MiB",
     "core dump": "raise the limit on core dumps",
     "leftovers": "make shared memory that outlives its process",
     "processes": f"fork {probe.FORKS} times under a limit of {_LIMITS.processes}",
@@ -123,6 +124,7 @@ def _walls(kind: SandboxKind, device: str) -> list[LayerWitness]:
             "other_devices": [str(node) for node in devices.not_granted(device)],
             # Natively they are watched, and who fills them is ended.
             "bounded": kind is SandboxKind.BUBBLEWRAP,
+            "read_only": [*map(str, surroundings.readable_paths()), "/sys", *bubblewrap.kernel_settings()],
         }
         with _start(kind, "walls", facts, device) as process:
             process.wait(_SECONDS)
