@@ -18,12 +18,14 @@ from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.runs import analyze, answers_of, flagged, read_run, side_of
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence, Status, StressRecord
-from kernelyard.report.campaign import analysis_text, comparison_text
+from kernelyard.report.campaign import analysis_text, comparison_text, format_mean, format_share
 from kernelyard.report.campaign_drawings import drawings
 from kernelyard.report.campaign_html import render
 from kernelyard.report.campaign_plots import save_pictures
 from kernelyard.report.console import table_console
 from kernelyard.report.distribution import Bin, curve, histogram
+from kernelyard.report.table import format_interval
+from kernelyard.report.unbroken import Unbroken
 from kernelyard.report.verdict import gist
 
 HOSTILE = "</td></script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too' \u202e"
@@ -204,15 +206,55 @@ def test_the_terminal_shows_the_same_numbers(tmp_path) -> None:
     assert "incorrect_value check 1 50.0 % 1" in text
 
 
-@pytest.mark.parametrize("width", [80, 100, 150])
-def test_no_number_is_cut_short_on_a_narrow_terminal(tmp_path, width) -> None:
-    run = read_run(run_folder(tmp_path / "run", [judged(n, 1.0 + n / 7, sample=s) for n in (1, 2) for s in (0, 1)]))
-    found, answers, _ = analyze(run, Opponents(), None, {}, (0.0, 0.5, 1.0, 1.5, 2.0), (1, 2))
-    side = side_of(run, answers)
+@pytest.mark.parametrize("width", [45, 80, 100, 150, 250])
+def test_on_a_narrow_terminal_every_interval_stands_in_one_line(tmp_path, width) -> None:
+    """`(0.542-1.4` and `2)` below it were read as two numbers; what has no room goes on in a table below."""
+    times = [baseline(n, 0.5) for n in (1, 2)]
+    opponents = Opponents.read([baselines(tmp_path / "timing", times)])
+    run = read_run(run_folder(tmp_path / "run", [judged(n, 1.0 + n / 7, sample=s) for n in (1, 2) for s in range(4)]))
+    found, *_ = analyze(run, opponents, None, {}, (0.0, 0.5, 1.0, 1.5, 2.0), (1, 4))
+    other = read_run(run_folder(tmp_path / "other", [judged(n, 2.0 + n / 3) for n in (1, 2)]))
+    single = read_run(run_folder(tmp_path / "single", [judged(n, 1.0 + n / 7) for n in (1, 2)]))
+    a, b = (side_of(one, analyze(one, opponents, None, {})[1]) for one in (other, single))
+    compared = compare(a, b, (0.0, 1.0, 2.0))
     console = Console(width=width)
     with console.capture() as captured:
-        console.print(analysis_text(found), comparison_text(compare(side, side, (0.0, 1.0, 2.0))))
-    assert "…" not in captured.get()
+        console.print(analysis_text(found), comparison_text(compared))
+    text = captured.get()
+    assert "…" not in text and max(map(len, text.splitlines())) <= width
+    whole = found.groups[0]
+    assert len(whole.against) == 2, "an opponent more, and a longer name"
+    wanted = [format_share(share) for share in whole.pass_at.values()]
+    for against in whole.against:
+        wanted += [
+            *map(format_share, against.fast.values()),
+            format_share(against.faster),
+            format_mean(against.speedup),
+        ]
+    wanted += [format_interval(each.ratio, each.low, each.high) for each in compared.summary]
+    assert sum("(" in one for one in wanted) > 12
+    for one in wanted:
+        for part in one.replace(" (", "\n(").splitlines():
+            assert any(part in line for line in text.splitlines()), f"{part} is not whole in\n{text}"
+
+
+def test_where_there_is_room_an_interval_stands_beside_its_number() -> None:
+    table = Unbroken(("problems",), ("fast_1", "fast_2"), [("all", "50.0 % (1.3-98.7)", "-")])
+    shown = {}
+    for width in (80, 35):
+        console = Console(width=width)
+        with console.capture() as captured:
+            console.print(table)
+        shown[width] = captured.get()
+    assert "50.0 % (1.3-98.7)" in shown[80] and "50.0 % (1.3-98.7)" not in shown[35]
+    assert "(1.3-98.7)" in shown[35] and shown[35].count("problems") == 1
+
+
+def test_a_name_in_brackets_is_no_markup() -> None:
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(Unbroken(("problem",), ("A",), [("[bold]1[/bold] of [x]", "1")]))
+    assert "[bold]1[/bold] of [x]" in captured.get()
 
 
 def test_a_histogram_and_a_curve_hold_every_sample(tmp_path) -> None:

@@ -1,12 +1,9 @@
 """An analysis and a comparison as a terminal shows them."""
 
 from collections.abc import Iterator
-from typing import Literal
 
-from rich import box
 from rich.console import Group as Together
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from kernelyard.campaign.analysis import Against, Analysis, Group
@@ -14,6 +11,7 @@ from kernelyard.campaign.comparison import Comparison, Difference
 from kernelyard.campaign.intervals import Mean, Share
 from kernelyard.campaign.kernelbench_score import KernelBenchScore
 from kernelyard.report.table import NOT_MEASURED, format_interval, format_percent
+from kernelyard.report.unbroken import Unbroken
 from kernelyard.report.untrusted import visible
 
 
@@ -52,25 +50,17 @@ def analysis_text(analysis: Analysis) -> RenderableType:
     )
 
 
-def _add_columns(table: Table, *names: str, justify: Literal["left", "right"] = "left") -> None:
-    """On a narrow screen numbers go on in the next line: cut short they would be others."""
-    for name in names:
-        table.add_column(name, justify=justify, overflow="fold")
-
-
-def _shares(groups: tuple[Group, ...]) -> Table:
-    table = Table(box=box.SIMPLE, caption_justify="left")
+def _shares(groups: tuple[Group, ...]) -> Unbroken:
     p_values = list(dict.fromkeys(p for group in groups for against in group.against for p in against.fast))
     k_values = list(dict.fromkeys(k for group in groups for k in group.pass_at))
-    _add_columns(table, "problems", "against")
     shares = "faster, decided", "speedup of the right", "% of the floor"
-    _add_columns(table, *(f"fast_{p}" for p in p_values), *shares, *(f"pass@{k}" for k in k_values), justify="right")
+    rows = []
     for group in groups:
-        rows: tuple[Against | None, ...] = group.against or (None,)
-        for place, against in enumerate(rows):
+        opponents: tuple[Against | None, ...] = group.against or (None,)
+        for place, against in enumerate(opponents):
             count = against.problems if against else group.problems
             first = place == 0
-            table.add_row(
+            row = (
                 f"{group.name}: {count}",
                 against.opponent if against else NOT_MEASURED,
                 *(format_share(against.fast.get(p) if against else None) for p in p_values),
@@ -79,17 +69,23 @@ def _shares(groups: tuple[Group, ...]) -> Table:
                 format_floor(group.floor) if first else "",
                 *(format_share(group.pass_at.get(k)) if first else "" for k in k_values),
             )
-    return table
+            rows.append(row)
+    numbers = (*(f"fast_{p}" for p in p_values), *shares, *(f"pass@{k}" for k in k_values))
+    return Unbroken(("problems", "against"), numbers, rows)
 
 
-def _endings(group: Group) -> Table:
-    table = Table(box=box.SIMPLE)
-    _add_columns(table, "ending", "phase")
-    _add_columns(table, "samples", "share", "problems", justify="right")
-    for ending in group.endings:
-        share = format_percent(100 * ending.samples / group.samples)
-        table.add_row(ending.status, ending.phase or "", str(ending.samples), share, str(ending.problems))
-    return table
+def _endings(group: Group) -> Unbroken:
+    rows = [
+        (
+            ending.status,
+            ending.phase or "",
+            str(ending.samples),
+            format_percent(100 * ending.samples / group.samples),
+            str(ending.problems),
+        )
+        for ending in group.endings
+    ]
+    return Unbroken(("ending", "phase"), ("samples", "share", "problems"), rows)
 
 
 def _lines(analysis: Analysis) -> Iterator[str]:
@@ -135,18 +131,15 @@ def comparison_text(comparison: Comparison, single: bool = True) -> RenderableTy
     return Together(*parts, Text(comparison.method))
 
 
-def _differences(differences: tuple[Difference, ...], first: str) -> Table:
-    table = Table(box=box.SIMPLE)
-    _add_columns(table, first)
-    _add_columns(table, "A", "B", "A over B (95 %)", "better in A / B", "problems", "chance", justify="right")
-    _add_columns(table, "difference")
+def _differences(differences: tuple[Difference, ...], first: str) -> Unbroken:
+    rows = []
     for each in differences:
         of_speed = each.ratio is not None
         values = [
             format_interval(value, None, None) if of_speed else f"{100 * (value or 0):.1f} %"
             for value in (each.a, each.b)
         ]
-        table.add_row(
+        row = (
             visible(each.what),
             *values,
             format_interval(each.ratio, each.low, each.high),
@@ -155,4 +148,6 @@ def _differences(differences: tuple[Difference, ...], first: str) -> Table:
             format_chance(each.chance),
             "real" if each.real else "not shown",
         )
-    return table
+        rows.append(row)
+    numbers = ("A", "B", "A over B (95 %)", "better in A / B", "problems", "chance", "difference")
+    return Unbroken((first,), numbers, rows)
