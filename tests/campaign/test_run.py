@@ -15,6 +15,7 @@ import pytest
 import torch
 from command_line import Call
 from made_up_runs import judged
+from rich.console import Console
 from solutions import PROBLEMS, SOLUTIONS, write
 
 from kernelyard.campaign import slot
@@ -209,6 +210,21 @@ def test_a_strangers_message_cannot_repaint_the_terminal(capsys) -> None:
     assert "\x1b" not in out and "more" not in out
 
 
+def test_where_it_is_narrow_the_count_of_what_is_done_stays_whole() -> None:
+    """Of 80 columns, words that took all but two left `2…` of the count."""
+    solutions = tuple(Candidate(Key(1, n, 0), Source(Path("s.py"), "")) for n in range(2700))
+    slots = [SimpleNamespace(phase="check")] * 8
+    pipeline: Any = SimpleNamespace(work=SimpleNamespace(building=12), slots=slots)
+    with _Shown(Found(solutions, 0, ()), list(solutions[1234:]), 0, 0) as shown:
+        shown.look(pipeline)
+        console = Console(width=80)
+        with console.capture() as captured:
+            console.print(shown._bar.get_renderable())
+    text = captured.get()
+    assert "1234/2700" in text and "12 building" in text and "…" not in text, text
+    assert text.count("check") == 8
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "misnamed", "said"),
     [
@@ -239,8 +255,9 @@ def test_usage(tmp_path: Path, kernelyard: Call, options: tuple[str, ...], wante
 
 
 def test_the_help_tells_the_deadlines_that_are_in_force() -> None:
-    assert TIMEOUT_HELP.endswith("by default compile=300,load=300,check=120,time=120.")
-    assert _deadlines("compile=300,load=300,check=120,time=120") == _deadlines(None)
+    assert TIMEOUT_HELP.endswith("by default compile=300, load=300, check=120, time=120.")
+    for text in ("compile=300, load=300, check=120, time=120", "compile=300,load=300,check=120,time=120"):
+        assert _deadlines(text) == _deadlines(None)
 
 
 def test_a_device_on_which_the_sandbox_does_not_hold_gets_no_more_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,15 @@ def test_help_outlines_every_verb_without_importing_torch(kernelyard: Call, tmp_
         assert outline in said or verb in ("problem", "problems"), verb
 
 
+def test_no_help_is_cut_short_at_80_columns(kernelyard: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadlines that are in force ended in `che…`."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in [*([verb.rstrip("_")] for verb in verbs()), ["problems", "list"]]:
+        done = kernelyard(*words, "--help", cwd=tmp_path)
+        assert done.returncode == 0 and "…" not in done.stdout, done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80
+
+
 def test_every_verb_takes_a_device(kernelyard: Call) -> None:
     for verb in ("doctor", "list", "check", "bench", "plot", "eval", "ladder"):
         done = kernelyard(verb, "--help", cwd=ROOT)

@@ -19,7 +19,8 @@ from kernelyard.report.table import format_ms, format_ratio
 from kernelyard.suites.selection import Selection, with_selection
 from kernelyard.suites.suite import Entry
 
-ALL = ",".join(variant.value for variant in Variant)
+# With spaces, so that the help folds it at 80 columns and does not cut it.
+ALL = ", ".join(variant.value for variant in Variant)
 
 
 @with_selection

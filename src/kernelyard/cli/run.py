@@ -12,6 +12,7 @@ import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
 
 from kernelyard.campaign.candidates import LAYOUTS, Found, demand_folder, find, levels_of
 from kernelyard.campaign.kernelbench_files import export, foreign_outcomes
@@ -41,7 +42,8 @@ CORES_A_SLOT = 2
 # Of a phase.
 LEAST_SECONDS = 0.1
 PHASES = (Phase.COMPILE.value, Phase.LOAD.value, Phase.CHECK.value, Phase.TIME.value)
-DEFAULT_DEADLINES = ",".join(f"{name}={getattr(Deadlines(), name):g}" for name in PHASES)
+# With spaces, so that a terminal of 80 columns folds it and does not cut it.
+DEFAULT_DEADLINES = ", ".join(f"{name}={getattr(Deadlines(), name):g}" for name in PHASES)
 TIMEOUT_HELP = f"Of every phase, or of some, as in compile=300,check=60; by default {DEFAULT_DEADLINES}."
 
 
@@ -234,10 +236,16 @@ class _Shown:
         self._begin = time.monotonic()
         self._unwanted, self._theirs, self._anew = found.unwanted, theirs, anew
         console = Console(stderr=True)
+        # Where it is narrow the words fold: the count is a number, and a part of it another.
         self._bar = Progress(
-            TextColumn("judged"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[said]}"),
-            console=console, transient=True, disable=not console.is_terminal,
-        )  # fmt: skip
+            TextColumn("judged"),
+            BarColumn(20),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[said]}", table_column=Column(overflow="fold")),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
         self._task = self._bar.add_task("", total=len(found.candidates), completed=self._done, said="")
 
     def __enter__(self) -> "_Shown":
