@@ -56,19 +56,22 @@ def test_a_worker_that_answered_as_large_a_request_needs_no_more_than_what_cross
     monkeypatch.setattr(room, "_idle_bytes", lambda _: 9 << 30)
     monkeypatch.setattr(room, "empty_cache", lambda _: given_back.append(free[0]))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free[0], 80 << 30))
-    for size, left in ((12, 16), (11, 16), (11, 15), (0, 16)):
+    for size, left in ((12, 16), (11, 16), (11, 15), (0, 5), (None, 16)):
         free[0] = left << 30
-        make_room(cuda, crossing=size << 30)
+        make_room(cuda, crossing=None if size is None else size << 30)
     assert given_back == [16 << 30, 15 << 30, 16 << 30], "5 GB of 80 are a little"
 
-    asked: list[int] = []
+    asked: list[int | None] = []
     monkeypatch.setattr(turns, "make_room", lambda _, *, roomy, crossing: asked.append(crossing))
     worker: Any = Here(CASES["softmax"][0])
     x, y = torch.randn(4, 33), torch.empty(4, 33)
     for sets in ([[x]], [[x]], [[x], [x]], [[x], [x]], [[x]]):
         run_sets(worker, sets, (y,), [0])
     one = x.nbytes + y.nbytes
-    assert asked == [0, one, 0, 2 * one, one]
+    assert asked == [None, one, None, 2 * one, one]
+    worker.lender.roomy = True
+    run_sets(worker, [[x]], (y,), [0])
+    assert asked[5:] == [0], "what crosses is mapped already"
 
 
 def test_what_was_given_back_is_cleared_before_the_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,9 +103,10 @@ def test_what_was_given_back_is_cleared_before_the_clock_runs(monkeypatch: pytes
 def test_there_is_room_by_what_is_free_when_the_solution_has_been_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda, memory = torch.device("cuda"), [80 << 30, 80 << 30]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: tuple(memory))
-    assert has_room(8 << 30, cuda, whole=False) and not has_room(12 << 30, cuda, whole=False)
-    assert has_room(5 << 30, cuda, whole=True) and not has_room(8 << 30, cuda, whole=True)
+    assert has_room(6 << 30, 6 << 30, cuda, whole=False) and not has_room(8 << 30, 8 << 30, cuda, whole=False)
+    assert has_room(26 << 30, 0, cuda, whole=False) and not has_room(0, 11 << 30, cuda, whole=False)
+    assert has_room(3 << 30, 3 << 30, cuda, whole=True) and not has_room(4 << 30, 4 << 30, cuda, whole=True)
     memory[0] = 40 << 30  # a solution took the other half
-    assert counts_of(1, 4 << 30, cuda) == (1, 2) and not has_room(8 << 30, cuda, whole=False)
-    assert has_room(8 << 30, cuda, whole=False, kept=24 << 30), "what stays mapped is there already"
-    assert not has_room(1, CPU, whole=False)
+    assert counts_of(1, 4 << 30, cuda) == (1, 2) and not has_room(4 << 30, 4 << 30, cuda, whole=False)
+    assert has_room(4 << 30, 4 << 30, cuda, whole=False, kept=8 << 30), "what stays mapped is there already"
+    assert not has_room(1, 1, CPU, whole=False)

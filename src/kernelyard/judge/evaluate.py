@@ -23,6 +23,7 @@ from kernelyard.judge.findings import End, Findings, blameless
 from kernelyard.judge.floor import Ceilings, Remembered, floor
 from kernelyard.judge.lint import lint
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.question import bytes_of
 from kernelyard.judge.room import has_room, is_ample, make_room
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.sanitizing import sanitized
@@ -341,7 +342,9 @@ def _examine(
     first_answer, question_bytes = first.honest, first.bytes
     # What crosses stays mapped from here on, where the device has the room.
     make_room(device)
-    roomy = has_room(question_bytes, device, whole=exam.is_whole(question_bytes))
+    answers, first_bytes = bytes_of([], exam.answer), bytes_of(first.arguments, (*first.honest, *first.reference))
+    whole = exam.is_whole(question_bytes)
+    roomy = has_room(question_bytes - answers, answers, device, whole=whole, kept=first_bytes)
     candidate.lender.roomy = candidate.lender.on_device and roomy
     found.is_crowded = not is_ample(question_bytes, device)
     answered = check(exam, candidate, first, found)

@@ -8,8 +8,10 @@ from kernelyard.sandbox.clearing import empty_cache
 # stay mapped where they cross (2 of the solution's, which hands inputs back to be looked at, 1 of the baseline's), and
 # either worker's own (2), which keeps its memory. The rest is for contexts, and what a solution needs besides.
 IN_FLIGHT = 9
-# Of them, what is still to come when the first question is answered, and when the solution has been checked.
-TO_COME = 8
+# What there is of a large request's inputs when both sides are timed: the judge's, and where they lie for either
+# worker, which has no copies. And of its answers: the judge's own, the one in its hands and what it takes to compare
+# them, where they cross to either side, and three of the baseline's, of which two may lie between its kernels.
+INPUTS, ANSWERS = 3, 8
 # How much more where the float64 answer to a large question is computed as a whole.
 WHOLE = 2
 
@@ -30,7 +32,7 @@ LITTLE = 16
 """And the part for one that has answered as large a request before, and keeps the memory for it."""
 
 
-def make_room(device: torch.device, *, roomy: bool = False, crossing: int = 0) -> None:
+def make_room(device: torch.device, *, roomy: bool = False, crossing: int | None = None) -> None:
     """Give back the memory that this process's allocator keeps for itself: the workers share the device.
 
     `roomy`: not while enough is free without. `crossing`: nor where so many bytes leave a little of what is, for a
@@ -39,7 +41,7 @@ def make_room(device: torch.device, *, roomy: bool = False, crossing: int = 0) -
     """
     if device.type != "cuda" or _idle_bytes(device) <= IDLE_BYTES:
         return
-    if (roomy and leaves_some(0, device, SPARE)) or (crossing and leaves_some(crossing, device)):
+    if (roomy and leaves_some(0, device, SPARE)) or (crossing is not None and leaves_some(crossing, device)):
         return
     empty_cache(device)
 
@@ -80,12 +82,14 @@ def is_ample(question_bytes: int, device: torch.device) -> bool:
     return holds_stressed(AMPLE * question_bytes, device)
 
 
-def has_room(request_bytes: int, device: torch.device, *, whole: bool, kept: int = 0) -> bool:
-    """Whether requests of so many bytes go through what is free of a GPU, and nobody has to give memory back between.
+def has_room(inputs: int, answers: int, device: torch.device, *, whole: bool, kept: int = 0) -> bool:
+    """Whether requests with so many bytes of inputs and of answers go through what is free of a GPU, and nobody has to
+    give memory back between.
 
-    `whole`: the float64 answer is computed at once. `kept`: bytes that stay mapped already, and need not be free.
+    `whole`: the float64 answer is computed at once. `kept`: bytes that stay mapped already or are given back before,
+    and need not be free. What the solution has is no longer free when it has been checked, when this is asked last.
 
     To free and to have 6 GB anew was 38 % of a verdict's time.
     """
-    needed = TO_COME * request_bytes * (WHOLE if whole else 1)
+    needed = (INPUTS * inputs + ANSWERS * answers) * (WHOLE if whole else 1)
     return device.type == "cuda" and needed <= torch.cuda.mem_get_info(device)[0] + kept

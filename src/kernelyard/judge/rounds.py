@@ -20,6 +20,7 @@ from kernelyard.judge.findings import End, Findings, Measurement, blameless
 from kernelyard.judge.looks import Rest, judge, look, take
 from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.question import bytes_of
 from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.turns import lay_anew, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
@@ -54,7 +55,9 @@ def time_rounds(
     # All requests cross alike: of the outer clock's N and 2N calls, N alone might fit what is kept.
     largest = counts[-1] * question_bytes
     make_room(candidate.device)  # of the checks: float64 answers are larger than all that is timed
-    roomy = has_room(largest, candidate.device, whole=exam.is_whole(question_bytes), kept=candidate.lender.kept_bytes)
+    answers = counts[-1] * bytes_of([], exam.answer)
+    whole = exam.is_whole(question_bytes)
+    roomy = has_room(largest - answers, answers, candidate.device, whole=whole, kept=candidate.lender.kept_bytes)
     for lender in (candidate.lender, baseline.lender):
         lender.keeps, lender.roomy = largest <= KEPT_BYTES, lender.on_device and roomy
     if question_bytes > plan.round_bytes and not exam.parted:

@@ -114,7 +114,8 @@ def run_sets(
     """
     lender = session.lender
     size = sum(bytes_of(one, answer) for one in sets)
-    make_room(session.device, roomy=lender.roomy, crossing=size if size <= lender.crossed else 0)
+    crossing = 0 if lender.roomy else size  # what stays mapped has crossed already
+    make_room(session.device, roomy=lender.roomy, crossing=crossing if size <= lender.crossed else None)
     session.lend(answer, len(sets))
 
     def ready() -> None:

@@ -70,6 +70,8 @@ class Session:
         self._mapping: tuple[DeviceBytes, str] | None = None
         self._lent: Shared | None = None
         self._slot = 0
+        self._inputs: tuple[Shared, list[list[TensorSpec]]] | None = None
+        """Where the last run's inputs lie, by call, which the worker had no copies of."""
         self._close = worker.close
 
     def __enter__(self) -> "Session":
@@ -82,6 +84,7 @@ class Session:
         with contextlib.ExitStack() as stack:
             stack.callback(self.lender.close)
             stack.callback(self._take_back)
+            stack.callback(self._take_inputs_back)
             if self._mapping is not None:
                 stack.callback(self._mapping[0].close)
             self._close()
@@ -166,7 +169,7 @@ class Session:
                 file_name=Path(file_name).name,
                 source=source,
                 arguments=tree,
-                tensors=specs,
+                tensors=_dumped([specs])[0],
                 seed=seed,
                 environment=build_environment(self.device),
                 device=self.device.type,
@@ -212,7 +215,12 @@ class Session:
             begin = time.perf_counter()
             if shared.where == "device":
                 write()
-            reply = self._ask("run", shared, arguments=trees, tensors=specs, manner=manner.value)
+            uncopied = _lies_on_device(shared) and manner is not Manner.LATE
+            if uncopied:
+                self._inputs = shared, specs
+            reply = self._ask(
+                "run", shared, arguments=trees, tensors=_dumped(specs), manner=manner.value, uncopied=uncopied
+            )
             if self._lent is not None:
                 # Within the clock: what a worker still does while it is read is timed as well.
                 for index, room in zip(keep, rooms, strict=True):
@@ -261,20 +269,25 @@ class Session:
     def forget(self) -> None:
         """Have the worker let go of what it was given for the last run, and of what it returned."""
         self._ask("forget")
+        self._take_inputs_back()
 
     def launches(self, arguments: Sequence[Any]) -> Seen:
         """What one more call, on these arguments, launches, as the worker says."""
         trees, tensors = _flattened([arguments])
         with self._written(tensors) as (shared, specs):
-            reply = self._ask("profile", shared, arguments=trees, tensors=specs)
+            uncopied = _lies_on_device(shared)
+            reply = self._ask("profile", shared, arguments=trees, tensors=_dumped(specs), uncopied=uncopied)
         return Seen(reply.kernels, reply.way or "profiler", reply.unseen)
 
     def inputs_are(self, index: int, pristine: Sequence[Tensor], same: Callable[[Tensor, Tensor], bool]) -> bool:
         """Whether the inputs of call `index` of the last run are now, by `same`, what they were.
 
         They are looked at where they lie, for a device may have no room for 8 GB more. A worker could write to them
-        meanwhile; and it could as well have handed over a copy that it had kept.
+        meanwhile; and where it had copies it could as well hand over others, that it had kept.
         """
+        if self._inputs is not None:
+            where, lying = self._inputs
+            return all(map(same, map(where.view, lying[index]), pristine))
         with self._handed_over(index, pristine, "inputs") as (_, shared, specs):
             return specs is not None and all(map(same, map(shared.view, specs), pristine))
 
@@ -298,7 +311,7 @@ class Session:
             shared.let_go()
 
     @contextlib.contextmanager
-    def _written(self, groups: Sequence[Sequence[Tensor]]) -> Iterator[tuple[Shared, list[list[dict[str, Any]]]]]:
+    def _written(self, groups: Sequence[Sequence[Tensor]]) -> Iterator[tuple[Shared, list[list[TensorSpec]]]]:
         """Memory with all of these tensors in it, and where each lies; it ends with the context."""
         with self._room_for(groups) as (shared, specs, write):
             write()
@@ -307,12 +320,13 @@ class Session:
     @contextlib.contextmanager
     def _room_for(
         self, groups: Sequence[Sequence[Tensor]]
-    ) -> Iterator[tuple[Shared, list[list[dict[str, Any]]], Callable[[], None]]]:
+    ) -> Iterator[tuple[Shared, list[list[TensorSpec]], Callable[[], None]]]:
         """Memory for all of these tensors, where each will lie, and what writes them."""
+        self._take_inputs_back()
         tensors = [tensor for group in groups for tensor in group]
         specs, size = layout(tensors)
         left = iter(specs)
-        grouped = [[next(left).model_dump() for _ in group] for group in groups]
+        grouped = [[next(left) for _ in group] for group in groups]
         shared = self._lend(size, worker_may_write=False)
 
         def write() -> None:
@@ -323,12 +337,18 @@ class Session:
         try:
             yield shared, grouped, write
         finally:
-            shared.let_go()
+            if self._inputs is None:
+                shared.let_go()
 
     def _take_back(self) -> None:
         if self._lent is not None:
             self._lent.let_go()
             self._lent = None
+
+    def _take_inputs_back(self) -> None:
+        if self._inputs is not None:
+            self._inputs[0].let_go()
+            self._inputs = None
 
     def _lend(self, size: int, *, worker_may_write: bool) -> Shared:
         return self.lender.lend(size, worker_may_write=worker_may_write, timed=self.phase is Phase.TIME)
@@ -407,6 +427,15 @@ class Session:
             tail = (self.process.stderr.strip().splitlines() or ["no output"])[-1]
             return Ended(Status.INFRA_ERROR, self.phase, f"the worker did not start: {tail}")
         return Ended(Status.CRASHED, self.phase, f"{self.process.describe_exit()} before it answered")
+
+
+def _lies_on_device(shared: Shared) -> bool:
+    """Whether it is used where it lies: copies of gigabytes are what a device has no room for."""
+    return isinstance(shared, DeviceBytes) and shared.is_large
+
+
+def _dumped(specs: Sequence[Sequence[TensorSpec]]) -> list[list[dict[str, Any]]]:
+    return [[spec.model_dump() for spec in group] for group in specs]
 
 
 def _flattened(sets: Sequence[Sequence[Any]]) -> tuple[list[Any], list[list[Tensor]]]:

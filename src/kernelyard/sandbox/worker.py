@@ -72,6 +72,8 @@ class Candidate:
         self.held: Any = None
         self.lent: Shared | None = None
         self.slot = 0
+        self.inputs: Shared | None = None
+        """Where what is staged lies, if it is no copy."""
         self.pad: Tensor | None = None
 
     def load(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
@@ -160,26 +162,37 @@ class Candidate:
             return {"samples": samples, "delivered": self._delivered(last_first=manner is Manner.LATE)}
 
     def _take(self, request: dict[str, Any], shared: Shared) -> None:
-        """Tensors at addresses of their own for every call."""
+        """Tensors at addresses of their own for every call; of what is large, and lies on the device, no copies."""
         self.returned.clear()
         # Before the next: two sets of inputs need not fit the device.
-        self.staged = []
+        self._unstage()
+        uncopied = request["uncopied"]
+        take = shared.view if uncopied else partial(shared.take, device=self.device)
         self.staged = [
-            unflatten(arguments, [shared.take(TensorSpec.model_validate(spec), self.device) for spec in specs])
+            unflatten(arguments, [take(TensorSpec.model_validate(spec)) for spec in specs])
             for arguments, specs in zip(request["arguments"], request["tensors"], strict=True)
         ]
         self._synchronize()
-        # Of what was copied, the device need not hold both while the model is called.
-        shared.let_go()
+        if uncopied:
+            self.inputs = shared
+        else:
+            # Of what was copied, the device need not hold both while the model is called.
+            shared.let_go()
 
     def forget(self) -> None:
         """Let go of the last run: its inputs, its outputs, and the memory lent for them."""
         # A solution may hold its last input until the next one: whoever lets go last unmaps it, which on a CPU would
         # double the time of a short call.
         self.earlier = self.staged if self.device.type == "cpu" else []
-        self.staged = []
+        self._unstage()
         self.returned.clear()
         self.give_back()
+
+    def _unstage(self) -> None:
+        self.staged = []
+        if self.inputs is not None:
+            self.inputs.let_go()
+            self.inputs = None
 
     def scatter(self) -> dict[str, Any]:
         """Give back what no one holds, and hold some: what the next calls ask for then lies elsewhere than before."""
@@ -311,7 +324,7 @@ def serve(channel: Channel) -> None:
             # Whatever the candidate raised is reported; only the judge decides what it means.
             answer["failure"] = failure_of(error, request["do"]).model_dump()
         finally:
-            if shared is not None and shared is not candidate.lent:
+            if shared is not None and shared not in (candidate.lent, candidate.inputs):
                 # After an illegal access every call of the driver fails, and the answer has yet to be given.
                 with contextlib.suppress(RuntimeError):
                     shared.let_go()
@@ -326,12 +339,13 @@ def _lent(request: dict[str, Any], fd: int | None, kept: dict[str, DeviceBytes])
 
     `kept`: what the judge lends more than once, which came with a descriptor the first time.
     """
-    writable = request["do"] in ("fetch", "lend", "build")
-    place = "outputs" if writable else "inputs"
+    place = "outputs" if request["do"] in ("fetch", "lend", "build") else "inputs"
+    # Who changes what it may not is to be found by what became of it, and not by a fault.
+    writable = place == "outputs" or request.get("uncopied", False)
     if fd is None:
         return kept.get(place) if request.get("kept") else None
     if request["memory"] == "host":
-        return SharedBytes.received(fd, writable=writable, private=request["do"] in ("run", "profile"))
+        return SharedBytes.received(fd, writable=place == "outputs", private=request["do"] in ("run", "profile"))
     if place in kept and (request["kept"] or kept[place].is_large):
         kept.pop(place).close()
     try:
