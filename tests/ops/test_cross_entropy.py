@@ -1,5 +1,6 @@
 """What cross entropy promises beyond the numbers that the contract test checks."""
 
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -18,7 +19,7 @@ from kernelyard.kernels.counters import launched
 from kernelyard.kernels.prepared import Prepared
 from kernelyard.ops.cross_entropy import triton_settings
 from kernelyard.ops.cross_entropy.reference import cross_entropy as reference
-from kernelyard.ops.cross_entropy.rows import Rows, rows_of
+from kernelyard.ops.cross_entropy.rows import Columns, Rows, columns_of, gradient_strides, rows_of
 
 DEFINITION = ops.definition("cross_entropy")
 PLAIN = (-100, "mean", 0.0, 0.0)
@@ -146,6 +147,59 @@ def test_a_language_models_logits_are_read_where_they_lie() -> None:
     assert rows_of(padded.shape, padded.stride()) == Rows(6, 40, 48, 6, 0, False)
     assert rows_of((5, 40), (0, 1)) == Rows(5, 40, 0, 5, 0, False)
     assert rows_of((40, 5), (1, 40)).copied
+
+
+def test_classes_that_lie_apart_are_read_where_they_lie() -> None:
+    image = torch.empty(2, 19, 5, 8).movedim(1, -1)
+    assert columns_of(image.shape, image.stride()) == Columns(2, 19, 40)
+    assert gradient_strides(image.shape, image.stride()) == image.stride()
+    assert columns_of((40, 5), (1, 40)) == Columns(1, 5, 40)
+    assert columns_of((3, 1, 8, 5), (40, 40, 1, 8)) == Columns(3, 5, 8), "a dim of one may have any stride"
+    for other in (
+        image.contiguous(),
+        image[:, :, :7],  # gaps between lines
+        image[..., :18],  # gaps between images
+        torch.empty(1, 19, 5, 8).expand(2, -1, -1, -1).movedim(1, -1),
+        torch.empty(2, 19, 5, 8).transpose(2, 3).movedim(1, -1),
+        torch.empty(2, 1, 5, 8).movedim(1, -1),
+    ):
+        assert columns_of(other.shape, other.stride()) is None
+        assert gradient_strides(other.shape, other.stride()) == torch.empty(other.shape, device="meta").stride()
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_an_images_gradient_lies_as_the_image_does(reduction: str, device: torch.device) -> None:
+    """torch's does, and who calls `.view()` on it relies on that; with gaps it is copied, and right too."""
+    image, target = torch.randn(2, 7, 5, 8, device=device), torch.randint(7, (2, 5, 8), device=device)
+    for backend in (module.__name__.rsplit(".", 1)[1] for module in _usable(device)):
+        for height, width in ((5, 8), (4, 8), (5, 6)):
+            before = launched(f"cross_entropy_{backend}.columns")
+            logits, aims = image[:, :, :height, :width], target[:, :height, :width]
+            found = []
+            for call in (partial(ops.cross_entropy, backend=backend), F.cross_entropy):
+                leaf = logits.detach().requires_grad_()
+                loss = call(leaf, aims, reduction=reduction)
+                upstream = torch.linspace(0.5, 2.0, loss.numel(), device=device).view(loss.shape)
+                found.append((loss, *torch.autograd.grad(loss, leaf, upstream)))
+            for mine, torchs in zip(*found, strict=True):
+                torch.testing.assert_close(mine, torchs)
+            whole = logits.is_contiguous()
+            assert not whole or found[0][1].is_contiguous()
+            assert (launched(f"cross_entropy_{backend}.columns") > before) == whole
+
+
+@pytest.mark.gpu
+def test_an_image_is_not_copied(device: torch.device) -> None:
+    logits = torch.randn(8, 19, 512, 512, device=device)
+    target = torch.randint(19, (8, 512, 512), device=device)
+    for backend in ("triton", "cuda"):
+        ops.cross_entropy(logits, target, backend=backend)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        ops.cross_entropy(logits, target, backend=backend)
+        # A row's number at most, of which there are a nineteenth as many as logits.
+        assert torch.cuda.max_memory_allocated() - before <= logits.numel() * 4 / 18
 
 
 def test_what_cannot_be_is_said(device: torch.device) -> None:

@@ -48,9 +48,8 @@ def cross_entropy(
     """log(sum exp(logits)) - logits[target] of every row of logits, reduced; `torch.nn.functional.cross_entropy`.
 
     input: logits of shape (C), (N, C) or, as in torch, (N, C, d1, ...) with the classes in dim 1; float32, bfloat16 or
-    float16 for the kernels. A language model's (B, T, C) goes in as `logits.transpose(1, 2)`: neither that nor
-    dropping the last token, `logits[:, :-1].transpose(1, 2)`, costs a copy. Classes that lie apart in memory, as those
-    of an image's (N, C, H, W) do, cost one: rows of them are laid out first.
+    float16 for the kernels. None of these costs a copy where it is contiguous; nor does a language model's (B, T, C),
+    which goes in as `logits.transpose(1, 2)`, without its last token as `logits[:, :-1].transpose(1, 2)`.
     target: class indices of shape (), (N) or (N, d1, ...), int64 or int32 for the kernels. Rows whose target is
     `ignore_index` count for nothing. A target that is no class makes its row's loss and gradient NaN, and nothing is
     read out of bounds; torch's own implementation, which runs where no kernel does, raises IndexError or a device

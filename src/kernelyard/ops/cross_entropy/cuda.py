@@ -15,9 +15,10 @@ from kernelyard.kernels.prepared import allocator
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
 from kernelyard.ops.cross_entropy import cuda_plans as plans
 from kernelyard.ops.cross_entropy import layout, prepared
+from kernelyard.ops.cross_entropy.cuda_columns import Launches as ColumnLaunches
 from kernelyard.ops.cross_entropy.cuda_plans import StreamPlan
-from kernelyard.ops.cross_entropy.derivative import registered
-from kernelyard.ops.cross_entropy.rows import rows_of
+from kernelyard.ops.cross_entropy.derivative import fresh_gradient, registered
+from kernelyard.ops.cross_entropy.rows import columns_of, gradient_strides, rows_of
 from kernelyard.ops.cross_entropy.targets import target_refusal
 
 _TARGETS = {torch.int64: "Index", torch.int32: "int"}
@@ -47,11 +48,14 @@ class Builder:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.view = rows_of(call.shape, call.strides)
+        columns = columns_of(call.shape, call.strides)
+        self.copied = self.view.copied and columns is None
         self.size = call.dtype.itemsize
-        self.start = 0 if self.view.copied else call.start
+        self.start = 0 if self.copied else call.start
         self.largest_cluster = plans.largest_cluster(call.device)
         self.reduced, self.mean = call.reduction != "none", call.reduction == "mean"
-        self.sizes = (*self.view[:-1], call.ignore_index, _bits(call.label_smoothing), _bits(call.z_loss))
+        self.options = (call.ignore_index, _bits(call.label_smoothing), _bits(call.z_loss))
+        self.sizes = (*self.view[:-1], *self.options)
         self.macros: Defines = (
             ("TYPE", TYPES[call.dtype]),
             ("TARGET", _TARGETS[call.target]),
@@ -59,6 +63,7 @@ class Builder:
             ("SMOOTH", int(call.label_smoothing != 0)),
             ("Z", int(call.z_loss != 0)),
         )
+        self.columns = None if columns is None else ColumnLaunches(self, columns)
 
     def launcher(
         self,
@@ -82,6 +87,12 @@ class Builder:
             shared_bytes=shared_bytes,
             overlapping=overlapping,
         )
+
+    @property
+    def is_small(self) -> bool:
+        """Whether one launch does it all."""
+        rows = self.largest_cluster > 1 and self.reduced and self.columns is None
+        return rows and plans.is_small(self.view, self.size)
 
     def small(self) -> Bound:
         """x, target, loss, kept."""
@@ -141,6 +152,8 @@ class Builder:
 
     def gradient(self, made: bool) -> Bound:
         """Upstream gradient (0: it is 1), x, target, kept, dx; `made`: dx may be right already."""
+        if self.columns is not None:
+            return self.columns.backward(made)
         plan = plans.gradient_alone(self.call.device, self.size, self.view, self.fit_beside())
         groups = -(-self.view.rows // plan.rows)
         if made:
@@ -184,17 +197,18 @@ def _prepare_forward(call: Call, targets: torch.Size, keep: bool, gradient: bool
     """What allocates the outputs and launches all that a forward pass needs; holds no tensor."""
     none, dtype, device, rows = call.reduction == "none", call.dtype, call.device, targets.numel()
     fresh_loss = allocator(targets if none else torch.Size(()), dtype, device)
+    strides = gradient_strides(call.shape, call.strides)
 
     def outputs() -> Outputs:
         loss = fresh_loss()
         kept = torch.empty(2 * rows + (not none), dtype=torch.float32, device=device) if keep else None
-        return loss, kept, torch.empty(call.shape, dtype=dtype, device=device) if gradient else None
+        return loss, kept, torch.empty_strided(call.shape, strides, dtype=dtype, device=device) if gradient else None
 
     if not rows:
         return _prepare_nothing(call, outputs)
     builder = Builder(call)
-    copied = builder.view.copied
-    if builder.largest_cluster > 1 and not none and not gradient and plans.is_small(builder.view, builder.size):
+    copied = builder.copied
+    if builder.is_small and not gradient:
         small = builder.small()
 
         def run_small(input: torch.Tensor, target: torch.Tensor) -> Outputs:
@@ -223,6 +237,8 @@ Launches = Callable[[int, int, int, int, int], None]
 def _launches(builder: Builder, gradient: bool) -> Launches:
     """What launches all kernels of a forward pass."""
     call, view, size = builder.call, builder.view, builder.size
+    if builder.columns is not None:
+        return builder.columns.forward(gradient)
     if not gradient:
         return _loss_alone(builder)
     plan = plans.with_gradient(call.device, size, view, builder.fit_beside())
@@ -303,7 +319,7 @@ def _backward(
     z_loss: float,
     made: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    dx = torch.empty(input.shape, dtype=input.dtype, device=input.device) if made is None else made
+    dx = fresh_gradient(input) if made is None else made
     if not target.numel():
         return dx
     key = (*layout(input, target, ignore_index, reduction, label_smoothing, z_loss), made is None)
@@ -317,7 +333,7 @@ def _backward(
 
 def _prepare_backward(call: Call, made: bool) -> Callable[..., None]:
     builder = Builder(call)
-    launch, copied = builder.gradient(made), builder.view.copied
+    launch, copied = builder.gradient(made), builder.copied
 
     def run(
         grad: torch.Tensor, input: torch.Tensor, target: torch.Tensor, kept: torch.Tensor, dx: torch.Tensor

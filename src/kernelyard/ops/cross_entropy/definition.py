@@ -19,9 +19,9 @@ def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
     """`input` of the workload's shape, classes last, normally distributed; `target`, uniform over the classes; options.
 
     Options: `ignore_index`, `reduction`, `label_smoothing`, `z_loss`; `ignored`: the share of rows that count for
-    nothing; `target`: its dtype; `layout` (contiguous, sliced, expanded, misaligned, transposed, or `shifted`: without
-    the last of the rows of each batch); `scale` and `shift` of the logits; `masked=True` for minus infinity in about a
-    third of them, never at the target.
+    nothing; `target`: its dtype; `layout` (contiguous, sliced, expanded, misaligned, transposed; `shifted`: without
+    the last of the rows of each batch; `images`: the classes lie in dim 1, as torch has them); `scale` and `shift` of
+    the logits; `masked=True` for minus infinity in about a third of them, never at the target.
     """
     generator = generator_of(workload, device)
     shape, layout = workload.shape, workload.option("layout", "contiguous")
@@ -35,7 +35,12 @@ def make_inputs(workload: Workload, device: torch.device) -> dict[str, Any]:
     if workload.option("masked", False):
         mask = torch.rand(made, device=device, generator=generator) < 1 / 3
         input.masked_fill_(mask.scatter(-1, target[..., None], False), float("-inf"))
-    input = input[..., :-1, :] if layout == "shifted" else laid_out(input, layout, shape)
+    if layout == "shifted":
+        input = input[..., :-1, :]
+    elif layout == "images":
+        input = input.movedim(-1, 1).contiguous().movedim(1, -1)
+    else:
+        input = laid_out(input, layout, shape)
     ignored = workload.option("ignored", 0)
     if ignored:
         target[torch.rand(target.shape, device=device, generator=generator) < ignored] = ignore_index
@@ -98,8 +103,18 @@ def sweeps(dtype: str, device_type: str) -> tuple[Sweep, ...]:
     return (
         classes,
         Sweep(x_name="V", x_label="vocabulary, 4096 tokens", points=vocabularies, modes=(Mode.FORWARD, Mode.FULL)),
+        Sweep(
+            x_name="C", x_label="classes of 512 x 512 images", points=_images(dtype), modes=(Mode.FORWARD, Mode.FULL)
+        ),
         small(dtype),
     )
+
+
+def _images(dtype: str) -> tuple[tuple[int, Workload], ...]:
+    """About 2^28 elements of 16 bits and half as many of 32, of the classes of Cityscapes and of ADE20K."""
+    images = {19: 48, 150: 6}
+    share = 2 if dtype == "float32" else 1
+    return tuple((c, Workload.of(n // share, 512, 512, c, dtype=dtype, layout="images")) for c, n in images.items())
 
 
 def ladder(device_type: str) -> Workload:
@@ -117,6 +132,7 @@ _EVERY_DTYPE: Cases = (
     ((1, 4099), {"target": "int32"}),
     ((6, 100), {"layout": "sliced"}),
     ((4, 129), {"layout": "misaligned", "label_smoothing": 0.2}),
+    ((2, 5, 8, 19), {"layout": "images"}),
     ((16, 67), {"scale": 64}),
     ((4, 200), {"masked": True, "scale": 8, "shift": -1000}),
 )
@@ -133,6 +149,9 @@ _ONCE: Cases = (
     ((2, 2, 3, 40), {"layout": "shifted", "reduction": "sum"}),
     ((5, 130), {"layout": "expanded"}),
     ((40, 24), {"layout": "transposed"}),
+    ((2, 5, 7, 19), {"layout": "images", "reduction": "none", "ignored": 0.3, "label_smoothing": 0.1, "z_loss": 1e-3}),
+    ((3, 33, 40), {"layout": "images", "reduction": "sum", "masked": True, "label_smoothing": 0.1}),
+    ((2, 4, 4, 3), {"layout": "images", "scale": 8, "shift": 1000, "label_smoothing": 0.1}),
     ((4, 200), {"masked": True, "label_smoothing": 0.1}),
     ((8, 300), {"scale": 8, "shift": 1000, "label_smoothing": 0.1, "z_loss": 1e-4}),
     ((3, 50), {"scale": 1e30}),
@@ -159,6 +178,12 @@ _GPU: Cases = (
     ((70_000, 1000), {"target": "int32", "label_smoothing": 0.1}),
     ((4, 70_000), {"scale": 8, "shift": 1000, "label_smoothing": 0.1}),
     ((4, 70_001), {"masked": True, "shift": -200, "z_loss": 1e-4}),
+    ((4, 256, 512, 19), {"layout": "images", "ignored": 0.1}),
+    ((2, 128, 128, 150), {"layout": "images", "label_smoothing": 0.1, "z_loss": 1e-4}),
+    ((3, 7, 7, 1000), {"layout": "images", "reduction": "none"}),
+    ((2, 31, 33, 151), {"layout": "images", "reduction": "sum", "ignored": 0.5}),
+    ((2, 40, 5000), {"layout": "images", "label_smoothing": 0.1}),
+    ((1, 1000, 50257), {"layout": "images", "ignored": 0.1}),
 )
 
 

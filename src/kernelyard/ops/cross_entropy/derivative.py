@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from kernelyard.kernels.registration import differentiable_once, needs_operator, observed, register
+from kernelyard.ops.cross_entropy.rows import gradient_strides
 
 # Whether the backward pass that runs keeps its graph, so that another one may follow. Private to torch, there in
 # 2.9 to 2.13; without it every pass is taken to be one of several.
@@ -57,6 +58,11 @@ class Backward(Protocol):
         z_loss: float,
         made: torch.Tensor | None = None,
     ) -> torch.Tensor: ...
+
+
+def fresh_gradient(input: torch.Tensor) -> torch.Tensor:
+    """What a gradient of these logits is written to."""
+    return input.new_empty_strided(input.shape, gradient_strides(input.shape, input.stride()))
 
 
 def registered(backend: str, forward: Forward, backward: Backward) -> Callable[..., torch.Tensor]:
@@ -118,7 +124,7 @@ def _operator(backend: str, forward: Forward, backward: Backward) -> Callable[..
         raw_forward,
         raw_backward,
         fake_forward=fake_forward,
-        fake_backward=lambda grad, input, *_: input.new_empty(input.shape),
+        fake_backward=lambda grad, input, *_: fresh_gradient(input),
         save=lambda inputs, outputs: ((*inputs[:2], outputs[1]), inputs[2:]),
         gradients=(0,),
     )

@@ -5,12 +5,13 @@
 // gradient of 1, and there is nothing to do where it is that.
 
 #include "loss.cuh"
+#include "row.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS * ROWS)
 gradient_backward(const Scalar* gdy, const Scalar* gx, const Target* gtarget, const float2* gkept, Scalar* gdx,
                   Index rows, Index length, Index pitch, Index run, Index jump, Index ignored, Index smoothing, Index z,
                   Index made) {
-  if (made) wait_for_previous();
+  if (made) await_previous_kernel();
   const float dy = EACH || !gdy ? 1.f : widen(*gdy);
   if (made && dy == 1.f) return;
   const Options how(smoothing, z);

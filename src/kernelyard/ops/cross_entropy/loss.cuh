@@ -5,7 +5,7 @@
 #pragma once
 
 #include "online.cuh"
-#include "row.cuh"
+#include "overlap.cuh"
 
 using Target = TARGET;
 
@@ -26,6 +26,7 @@ struct Aim {
   Index target = 0;
   bool counts = false, known = false;
 
+  Aim() = default;
   __device__ Aim(const Target* gtarget, Index row, Index rows, Index length, Index ignored) {
     if (row >= rows) return;
     target = gtarget[row];
@@ -58,7 +59,8 @@ struct Options {
 __device__ inline float pivot_of(float logit) { return fabsf(logit) < INF ? logit : 0.f; }
 
 // Adds up x - pivot of a loaded vector's elements.
-__device__ inline void add_over(float& over, const Span& span, int i, const float (&values)[VEC], float pivot) {
+template <typename Span>
+__device__ void add_over(float& over, const Span& span, int i, const float (&values)[VEC], float pivot) {
   if (span.covers(i)) {
 #pragma unroll
     for (int j = 0; j < VEC; ++j) over += values[j] - pivot;
@@ -88,6 +90,7 @@ __device__ inline float loss_of(const Aim& aim, float2 pair, float logit, float 
 struct Gradient {
   float factor = 0.f, share = 0.f, hit = 0.f;
 
+  Gradient() = default;
   __device__ Gradient(const Aim& aim, float2 pair, float scale, Index length, const Options& how) {
     if (!aim.counts) return;
     factor = scale / pair.y;
@@ -98,7 +101,7 @@ struct Gradient {
   }
   // From exponentials, of the vector whose first element has index `first`. The target's element is rounded once, like
   // every other.
-  __device__ void apply(float (&e)[VEC], Index target, Offset first) const {
+  template <typename Offset> __device__ void apply(float (&e)[VEC], Index target, Offset first) const {
 #pragma unroll
     for (int j = 0; j < VEC; ++j) e[j] = e[j] * factor - share;
     const Offset place = Offset(target) - first;
@@ -111,25 +114,12 @@ struct Gradient {
   }
 };
 
-// Waits for what the kernel before this one on the stream wrote, where this one was started before that one's end.
-__device__ inline void wait_for_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-// Lets the kernel after this one start; it waits for the results of this one itself.
-__device__ inline void start_next() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 #ifdef SCALED
 // The factor of a mean, from the kernel before this one: asked for while the row is on its way, since at the end a look
 // at it would cost 2 % of the bandwidth in rows of 262144.
 __device__ inline float scale_of(const float2* gkept, Index rows) {
   if (!SCALED) return 1.f;
-  wait_for_previous();
+  await_previous_kernel();
   return gkept[rows].x;
 }
 #endif

@@ -2,6 +2,7 @@
 // Each logit is read once and its exponential taken once.
 
 #include "loss.cuh"
+#include "row.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS * ROWS)
 rows_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept, Scalar* gdx, Index rows,
@@ -18,7 +19,7 @@ rows_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept
   for (int i = 0; i < ITEMS; ++i) {
     if (span.touches(i)) r_x[i].load(gx + span.first(i));
   }
-  start_next();
+  let_next_kernel_start();
   const float scale = scale_of(gkept, rows);
   const float logit = SMOOTH || at.thread == 0 ? aim.logit(gx) : 0.f;
   float r_e[ITEMS][VEC];

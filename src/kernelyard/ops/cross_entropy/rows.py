@@ -1,5 +1,6 @@
-"""How logits of any layout look to a kernel: rows that lie one or two distances apart."""
+"""How logits of any layout look to a kernel: rows one or two distances apart, or columns of an outer x inner grid."""
 
+from math import prod
 from typing import NamedTuple
 
 
@@ -35,3 +36,47 @@ def rows_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Rows:
         return Rows(rows, length, length, rows, 0, True)
     run, pitch = levels[0] if levels else (1, length)
     return Rows(rows, length, pitch, run, levels[1][1] if len(levels) == 2 else 0, False)
+
+
+class Columns(NamedTuple):
+    """`outer` x `length` x `inner` adjacent elements with the classes in the middle: an image's (N, C, H, W).
+
+    There are `outer` x `inner` rows, those of a pixel each.
+    """
+
+    outer: int
+    length: int
+    inner: int
+
+    @property
+    def rows(self) -> int:
+        return self.outer * self.inner
+
+
+def columns_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Columns | None:
+    """Describe logits (..., C) whose classes lie apart and leave no gaps; None for any other."""
+    if strides[-1] == 1 or shape[-1] == 1:
+        return None
+    inner, before = 1, len(shape) - 1
+    while before and (shape[before - 1] == 1 or strides[before - 1] == inner):
+        inner *= shape[before - 1]
+        before -= 1
+    if strides[-1] != inner:
+        return None
+    expected = inner * shape[-1]
+    for size, stride in zip(reversed(shape[:before]), reversed(strides[:before]), strict=True):
+        if size != 1 and stride != expected:
+            return None
+        expected *= size
+    return Columns(prod(shape[:before]), shape[-1], inner)
+
+
+def gradient_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of a gradient: the logits' own where classes lie apart and leave no gaps, else adjacent classes."""
+    if columns_of(shape, strides) is not None:
+        return strides
+    made, step = [], 1
+    for size in reversed(shape):
+        made.append(step)
+        step *= size
+    return tuple(reversed(made))

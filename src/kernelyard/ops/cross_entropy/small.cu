@@ -3,6 +3,7 @@
 // is why rows must be few.
 
 #include "loss.cuh"
+#include "row.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 small_forward(const Scalar* gx, const Target* gtarget, Scalar* gloss, float2* gkept, Index rows, Index length,

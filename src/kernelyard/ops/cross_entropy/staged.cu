@@ -3,6 +3,7 @@
 // what it copied itself.
 
 #include "loss.cuh"
+#include "row.cuh"
 
 extern __shared__ __align__(128) Chunk s_held[];
 
@@ -27,7 +28,7 @@ staged_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gke
     if (i == HALF - 1) Chunk::commit_copies();
   }
   Chunk::commit_copies();
-  start_next();
+  let_next_kernel_start();
   const float scale = scale_of(gkept, rows);
   const float logit = SMOOTH || position == 0 ? aim.logit(gx) : 0.f;
   float2 part = {-INF, 0.f};

@@ -2,6 +2,7 @@
 // their sum; or a row is shared out over `chunks` CTAs that meet through device memory, where rows are few.
 
 #include "loss.cuh"
+#include "row.cuh"
 #include "vectors.cuh"
 
 // This thread's vectors of one tile; where it is WHOLE, nothing of it lies outside the row.
@@ -28,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS * ROWS)
 stream_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept, Part* gparts, Index rows,
                Index length, Index pitch, Index run, Index jump, Index ignored, Index smoothing, Index z, Index chunks,
                Index tiles) {
-  start_next();
+  let_next_kernel_start();
   const Place at;
   const Options how(smoothing, z);
   const Index row = Index(LOOP ? blockIdx.x / unsigned(chunks) : blockIdx.x) * ROWS + threadIdx.x / THREADS;

@@ -2,12 +2,13 @@
 // all, a warp's neighbours side by side.
 
 #include "loss.cuh"
+#include "row.cuh"
 
 // The factor that a mean (or sum: 1) puts on every row, for the kernel after this one, which meanwhile may read its
 // logits.
 extern "C" __global__ void __launch_bounds__(THREADS)
 totals_scale(const Target* gtarget, float* gkept, Index rows, Index mean, Index ignored) {
-  start_next();
+  let_next_kernel_start();
   const Place at;
   float count = 0.f;
 #pragma unroll 16
@@ -21,8 +22,8 @@ totals_scale(const Target* gtarget, float* gkept, Index rows, Index mean, Index 
 // The loss; with `gkept` also the factor that its reduction puts on every row.
 extern "C" __global__ void __launch_bounds__(THREADS)
 totals_loss(const float* glosses, Scalar* gloss, float* gkept, Index rows, Index mean) {
-  start_next();
-  wait_for_previous();
+  let_next_kernel_start();
+  await_previous_kernel();
   const Place at;
   float2 total = {0.f, 0.f};
 #pragma unroll 16
@@ -41,7 +42,7 @@ totals_loss(const float* glosses, Scalar* gloss, float* gkept, Index rows, Index
 // The same from what CTAs added up already, (sum, rows that count) each.
 extern "C" __global__ void __launch_bounds__(THREADS)
 totals_sums(const float2* gsums, Scalar* gloss, float* gkept, Index rows, Index mean, Index sums) {
-  wait_for_previous();
+  await_previous_kernel();
   const Place at;
   float2 total = {0.f, 0.f};
 #pragma unroll 8
@@ -65,7 +66,7 @@ totals_join(const Scalar* gx, const Target* gtarget, Scalar* gloss, float2* gkep
   const Place at;
   const Options how(smoothing, z);
   float2 total = {0.f, 0.f};
-  wait_for_previous();
+  await_previous_kernel();
   for (Index row = Index(blockIdx.x) * WARPS + at.warp; row < rows; row += Index(gridDim.x) * WARPS) {
     const Aim aim(gtarget, row, rows, length, ignored);
     const float logit = aim.logit(gx + start_of(row, rows, pitch, run, jump));

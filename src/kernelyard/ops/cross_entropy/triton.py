@@ -7,9 +7,11 @@ import triton.language as tl
 from kernelyard.kernels.counters import launches
 from kernelyard.kernels.powers import power_above
 from kernelyard.kernels.support import dtype_refusal, triton_refusal
-from kernelyard.ops.cross_entropy.derivative import registered
-from kernelyard.ops.cross_entropy.rows import rows_of
+from kernelyard.ops.cross_entropy import triton_columns
+from kernelyard.ops.cross_entropy.derivative import fresh_gradient, registered
+from kernelyard.ops.cross_entropy.rows import columns_of, rows_of
 from kernelyard.ops.cross_entropy.targets import target_refusal
+from kernelyard.ops.cross_entropy.triton_rows import LOWEST, aims, factors, losses
 from kernelyard.ops.cross_entropy.triton_settings import (
     SETTINGS,
     gradient_blocks,
@@ -18,45 +20,12 @@ from kernelyard.ops.cross_entropy.triton_settings import (
     total_blocks,
 )
 
-# Loop bounds are constants, because the interpreter of Triton 3.6 cannot read one from an argument under NumPy 2.4.
-LOWEST = tl.constexpr(-3.4028234663852886e38)
-
 
 @triton.jit
 def _starts(i_row, pitch, run, jump):
     """Where rows start: `pitch` apart, and runs of `run` rows `jump` apart."""
     i_run = i_row // run
     return i_run * jump + (i_row - i_run * run) * pitch
-
-
-@triton.jit
-def _aims(p_target, i_row, M, N, ignored):
-    """The rows' targets, which rows count, and which targets are classes."""
-    b_target = tl.load(p_target + i_row, mask=i_row < M, other=0).to(tl.int64)
-    m_counts = (i_row < M) & (b_target != ignored)
-    return b_target, m_counts, (b_target >= 0) & (b_target < N)
-
-
-@triton.jit
-def _losses(b_max, b_sum, b_logit, b_below, m_counts, m_known, N, smoothing, z, SMOOTH: tl.constexpr, Z: tl.constexpr):
-    """Losses of rows from their maximum, sum of exp(x - maximum) and mean of maximum - x, in fp32."""
-    b_log = tl.log(b_sum)
-    b_loss = b_log + (b_max - b_logit)
-    if SMOOTH:
-        b_loss = (1 - smoothing) * b_loss + smoothing * (b_log + b_below / N)
-    if Z:
-        b_loss += z * (b_max + b_log) * (b_max + b_log)
-    return tl.where(m_counts, tl.where(m_known, b_loss, float("nan")), 0)
-
-
-@triton.jit
-def _factors(b_max, b_sum, m_counts, m_known, N, scale, smoothing, z, Z: tl.constexpr):
-    """A gradient is exp(x - maximum) * factor - share, and less by `hit` at the target."""
-    b_factor = scale / b_sum
-    if Z:
-        b_factor *= 1 + 2 * z * (b_max + tl.log(b_sum))
-    b_factor = tl.where(m_counts, tl.where(m_known, b_factor, float("nan")), 0)
-    return b_factor, tl.where(m_counts, scale * smoothing / N, 0), tl.where(m_counts, scale * (1 - smoothing), 0)
 
 
 @triton.jit
@@ -75,7 +44,7 @@ def _rows_forward(
 ):  # fmt: skip
     i_row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     o_n = tl.arange(0, BLOCK)
-    b_target, m_counts, m_known = _aims(p_target, i_row, M, N, ignored)
+    b_target, m_counts, m_known = aims(p_target, i_row, M, N, ignored)
     p_row = p_x + _starts(i_row, pitch, run, jump)
     m = (o_n < N)[None, :] & m_counts[:, None]
     b_x = tl.load(p_row[:, None] + o_n[None, :], mask=m, other=float("-inf")).to(tl.float32)
@@ -87,7 +56,7 @@ def _rows_forward(
     b_below = b_sum
     if SMOOTH:
         b_below = tl.sum(tl.where(m, b_max[:, None] - b_x, 0), 1)
-    b_loss = _losses(b_max, b_sum, b_logit, b_below, m_counts, m_known, N, smoothing, z, SMOOTH, Z)
+    b_loss = losses(b_max, b_sum, b_logit, b_below, m_counts, m_known, N, smoothing, z, SMOOTH, Z)
     tl.store(p_loss + i_row, b_loss.to(p_loss.dtype.element_ty), mask=i_row < M)
     if KEEP:
         tl.store(p_kept + 2 * i_row, b_max, mask=i_row < M)
@@ -95,13 +64,14 @@ def _rows_forward(
     if GRADIENT:
         # Not 2 * M, which is of 32 bits: 2^30 rows are more than that holds.
         scale = tl.load(p_kept + M + M) if SCALED else 1.0
-        b_factor, b_share, b_hit = _factors(b_max, b_sum, m_counts, m_known, N, scale, smoothing, z, Z)
+        b_factor, b_share, b_hit = factors(b_max, b_sum, m_counts, m_known, N, scale, smoothing, z, Z)
         b_dx = b_e * b_factor[:, None] - b_share[:, None]
         b_dx = tl.where(o_n[None, :] == b_target[:, None], b_dx - b_hit[:, None], b_dx)
         m = (o_n < N)[None, :] & (i_row < M)[:, None]
         tl.store(p_dx + i_row[:, None] * N + o_n[None, :], b_dx.to(p_dx.dtype.element_ty), mask=m)
 
 
+# Loop bounds are constants, because the interpreter of Triton 3.6 cannot read one from an argument under NumPy 2.4.
 @triton.jit
 def _long_forward(
     p_x, p_target, p_loss, p_kept, p_dx, M, N, pitch, run, jump, ignored, smoothing, z,
@@ -109,7 +79,7 @@ def _long_forward(
     KEEP: tl.constexpr, GRADIENT: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     i_row = tl.program_id(0).to(tl.int64)
-    b_target, m_counts, m_known = _aims(p_target, i_row, M, N, ignored)
+    b_target, m_counts, m_known = aims(p_target, i_row, M, N, ignored)
     p_row = p_x + _starts(i_row, pitch, run, jump)
     length = tl.where(m_counts, N, 0)
     b_logit = tl.load(p_row + b_target, mask=m_counts & m_known, other=0).to(tl.float32)
@@ -128,14 +98,14 @@ def _long_forward(
     top = tl.max(b_m, 0)
     total = tl.where(m_counts, tl.sum(b_s * tl.exp(b_m - top), 0), 1)
     below = tl.sum(b_below, 0) + (top - pivot) * N
-    b_loss = _losses(top, total, b_logit, below, m_counts, m_known, N, smoothing, z, SMOOTH, Z)
+    b_loss = losses(top, total, b_logit, below, m_counts, m_known, N, smoothing, z, SMOOTH, Z)
     tl.store(p_loss + i_row, b_loss.to(p_loss.dtype.element_ty))
     if KEEP:
         tl.store(p_kept + 2 * i_row, top)
         tl.store(p_kept + 2 * i_row + 1, total)
     if GRADIENT:
         scale = tl.load(p_kept + M + M) if SCALED else 1.0
-        factor, share, hit = _factors(top, total, m_counts, m_known, N, scale, smoothing, z, Z)
+        factor, share, hit = factors(top, total, m_counts, m_known, N, scale, smoothing, z, Z)
         # The row is read again from its end: what was read last is still in L2.
         for i in range(BLOCKS):
             o = (BLOCKS - 1 - i) * BLOCK + o_n
@@ -161,13 +131,13 @@ def _gradient(
         i_group = tl.where(dy == 1, M, i_group)
     while i_group * ROWS < M:
         i_row = i_group * ROWS + tl.arange(0, ROWS)
-        b_target, m_counts, m_known = _aims(p_target, i_row, M, N, ignored)
+        b_target, m_counts, m_known = aims(p_target, i_row, M, N, ignored)
         b_max = tl.load(p_kept + 2 * i_row, mask=m_counts, other=0)
         b_sum = tl.load(p_kept + 2 * i_row + 1, mask=m_counts, other=1)
         b_dy = scale
         if EACH:
             b_dy = tl.load(p_dy + i_row, mask=m_counts, other=0).to(tl.float32)
-        b_factor, b_share, b_hit = _factors(b_max, b_sum, m_counts, m_known, N, b_dy, smoothing, z, Z)
+        b_factor, b_share, b_hit = factors(b_max, b_sum, m_counts, m_known, N, b_dy, smoothing, z, Z)
         o_n = (tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK))[None, :]
         p_row = p_x + _starts(i_row, pitch, run, jump)[:, None]
         b_x = tl.load(p_row + o_n, mask=(o_n < N) & m_counts[:, None], other=float("-inf")).to(tl.float32)
@@ -213,7 +183,7 @@ def _forward(input, target, ignore_index, reduction, label_smoothing, z_loss, *,
     device, rows = input.device, target.numel()
     loss = torch.empty(target.shape if none else (), dtype=input.dtype, device=device)
     kept = torch.empty(2 * rows + (not none), dtype=torch.float32, device=device) if keep else None
-    dx = torch.empty(input.shape, dtype=input.dtype, device=device) if gradient else None
+    dx = fresh_gradient(input) if gradient else None
     losses = loss if none else torch.empty(rows, dtype=torch.float32, device=device)
     target = target.contiguous()
     with _on(input):
@@ -227,25 +197,29 @@ def _forward(input, target, ignore_index, reduction, label_smoothing, z_loss, *,
 
 
 def _run(input, target, losses, kept, dx, ignore_index, smoothing, z, mean):
-    rows, n, pitch, run, jump, copied = rows_of(input.shape, input.stride())
-    data = input.contiguous() if copied else input
-    tensors = (data, target, losses, kept, dx)
-    options = {
+    flags = {
         "SMOOTH": smoothing != 0,
         "Z": z != 0,
         "KEEP": kept is not None,
         "GRADIENT": dx is not None,
         "SCALED": mean,
     }
+    view = columns_of(input.shape, input.stride())
+    if view is not None:
+        tensors = (input, target, losses, kept, dx)
+        triton_columns.forward(view, tensors, (ignore_index, smoothing, z), flags)
+        return
+    rows, n, pitch, run, jump, copied = rows_of(input.shape, input.stride())
+    tensors = (input.contiguous() if copied else input, target, losses, kept, dx)
     sizes = (rows, n, pitch, run, jump, ignore_index, smoothing, z)
     found = row_blocks(n, input.element_size(), dx is not None)
     if found is not None:
         blocks, warps = found
-        _rows_forward[(triton.cdiv(rows, blocks["ROWS"]),)](*tensors, *sizes, **blocks, **options, num_warps=warps)
+        _rows_forward[(triton.cdiv(rows, blocks["ROWS"]),)](*tensors, *sizes, **blocks, **flags, num_warps=warps)
         launches["cross_entropy_triton.rows_forward"] += 1
     else:
         blocks, warps = loop_blocks(n, input.element_size(), dx is not None)
-        _long_forward[(rows,)](*tensors, *sizes, **blocks, **options, num_warps=warps)
+        _long_forward[(rows,)](*tensors, *sizes, **blocks, **flags, num_warps=warps)
         launches["cross_entropy_triton.long_forward"] += 1
 
 
@@ -265,8 +239,15 @@ def _add_up(losses, target, loss, kept, ignore_index, mean):
 
 
 def _backward(grad, input, target, kept, ignore_index, reduction, label_smoothing, z_loss, made=None):
-    dx = torch.empty(input.shape, dtype=input.dtype, device=input.device) if made is None else made
+    dx = fresh_gradient(input) if made is None else made
     if not target.numel():
+        return dx
+    flags = {"Z": z_loss != 0, "EACH": reduction == "none", "MADE": made is not None}
+    view = columns_of(input.shape, input.stride())
+    if view is not None:
+        tensors = (grad.contiguous(), input, target.contiguous(), kept, dx)
+        with _on(input):
+            triton_columns.gradient(view, tensors, (ignore_index, label_smoothing, z_loss), flags)
         return dx
     rows, n, pitch, run, jump, copied = rows_of(input.shape, input.stride())
     data = input.contiguous() if copied else input
@@ -275,11 +256,10 @@ def _backward(grad, input, target, kept, ignore_index, reduction, label_smoothin
     chunks = triton.cdiv(n, blocks["BLOCK"])
     if made is not None:
         programs = min(programs, max(1, SETTINGS.looks // chunks))
-    options = {"Z": z_loss != 0, "EACH": reduction == "none", "MADE": made is not None}
     with _on(input):
         tensors = (grad.contiguous(), data, target.contiguous(), kept, dx)
         sizes = (rows, n, pitch, run, jump, ignore_index, label_smoothing, z_loss)
-        _gradient[(programs, chunks)](*tensors, *sizes, **blocks, **options, num_warps=warps)
+        _gradient[(programs, chunks)](*tensors, *sizes, **blocks, **flags, num_warps=warps)
     launches["cross_entropy_triton.gradient"] += 1
     return dx
 

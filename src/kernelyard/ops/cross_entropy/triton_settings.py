@@ -24,6 +24,11 @@ class Settings:
     """Programs that look whether a gradient is right already: enough to fill a chip where it is not, few to start."""
     total_block: int = 1024
     """Rows that a program of a total takes at a time."""
+    column_elements: int = 4096
+    """Of a tile of classes that lie apart."""
+    columns: int = 256
+    """Pixels side by side in it, at most: a line of 128 bytes or more for each class."""
+    column_warps: int = 4
     totals: int = 256
     """Programs of a total, and so the numbers that the last one adds up."""
 
@@ -63,3 +68,9 @@ def total_blocks(m: int) -> tuple[int, int]:
     blocks = -(-m // SETTINGS.total_block)
     steps = power_above(-(-blocks // SETTINGS.totals))
     return -(-blocks // steps), steps
+
+
+def column_blocks(n: int) -> dict[str, int]:
+    """Block sizes for `n` classes that lie apart."""
+    block = min(power_above(n), SETTINGS.column_elements // SETTINGS.columns)
+    return {"BLOCK": block, "COLS": SETTINGS.columns}

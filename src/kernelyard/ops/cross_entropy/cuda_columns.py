@@ -1,0 +1,75 @@
+"""How classes that lie apart are launched: what is in columns.cu, for the layout at hand."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from kernelyard.kernels import plans
+from kernelyard.kernels.launch import Bound
+from kernelyard.kernels.plans import ColumnPlan
+from kernelyard.ops.cross_entropy import cuda_plans
+from kernelyard.ops.cross_entropy.rows import Columns
+
+if TYPE_CHECKING:
+    from kernelyard.ops.cross_entropy.cuda import Builder
+
+PART_FLOATS = 4
+"""Of what a chunk leaves of a row."""
+
+
+class Launches:
+    """Binds the kernels of one kind of call, whose classes lie apart."""
+
+    def __init__(self, builder: "Builder", view: Columns) -> None:
+        self.builder, self.view = builder, view
+        alignment = plans.alignment((builder.start,))
+        self.plan: ColumnPlan = plans.columns(cuda_plans.LOSS, *view, builder.size, alignment)
+        across = self.plan.across * self.plan.vec
+        self.grid = view.outer * -(-view.inner // across), self.plan.chunks
+        self.sizes = (view.rows, view.length, view.inner)
+
+    def bind(self, kernel: str, addresses: int, *sizes: int, scaled: bool = False, overlapping: bool = False) -> Bound:
+        each = int(not self.builder.reduced)
+        macros = (*self.plan.macros, ("SCALED", int(scaled)), ("EACH", each))
+        launcher = self.builder.launcher("columns", kernel, macros, self.plan.block, overlapping=overlapping)
+        return launcher.bind(self.grid, addresses, *self.sizes, *sizes)
+
+    def forward(self, gradient: bool) -> Callable[[int, int, int, int, int], None]:
+        """x, target, loss, kept, dx."""
+        builder, count, device = self.builder, self.grid[0], self.builder.call.device
+        main = self._forward(gradient and builder.mean)
+        scale = builder.scale() if gradient and builder.mean else None
+        if not builder.reduced:
+            return main
+        total = builder.sums(count)
+
+        def reduced(x: int, target: int, loss: int, kept: int, dx: int) -> None:
+            sums = torch.empty(2 * count, dtype=torch.float32, device=device)
+            if scale is not None:
+                scale(target, kept)
+            main(x, target, sums.data_ptr(), kept, dx)
+            total(sums.data_ptr(), loss, kept)
+
+        return reduced
+
+    def _forward(self, scaled: bool) -> Callable[[int, int, int, int, int], None]:
+        """x, target, losses (or the CTAs' sums), kept, dx."""
+        options = self.builder.options
+        if self.plan.chunks == 1:
+            return self.bind("columns_forward", 5, *options, scaled=scaled, overlapping=scaled)
+        part = self.bind("columns_part", 3, options[0], self.plan.tiles, scaled=scaled)
+        join = self.bind("columns_join", 6, *options, self.plan.tiles, scaled=scaled)
+        floats, device = PART_FLOATS * self.view.rows * self.plan.chunks, self.builder.call.device
+
+        def joined(x: int, target: int, losses: int, kept: int, dx: int) -> None:
+            parts = torch.empty(floats, dtype=torch.float32, device=device)
+            part(x, target, parts.data_ptr())
+            join(x, target, losses, kept, dx, parts.data_ptr())
+
+        return joined
+
+    def backward(self, made: bool) -> Bound:
+        """Upstream gradient (0: it is 1), x, target, kept, dx; `made`: dx may be right already."""
+        sizes = (*self.builder.options, self.plan.tiles, int(made))
+        return self.bind("columns_backward", 5, *sizes, overlapping=made)
