@@ -203,8 +203,8 @@ def test_what_kernelbench_judged_is_taken_and_said(start: Start, tmp_path: Path)
 
 
 def test_a_strangers_message_cannot_repaint_the_terminal(capsys) -> None:
-    with _Shown(Found((), 0, ()), [], 0, 0) as shown:
-        shown.judged(judged(1, message="ValueError: \x1b[2J\u202e gone\nmore"))
+    with _Shown(Found((), 0, ()), [], ["cpu"], 0, 0) as shown:
+        shown.judged(judged(1, message="ValueError: \x1b[2J\u202e gone\nmore"), 0)
     out = capsys.readouterr().out
     assert "incorrect_value  ValueError: \\u001b[2J\\u202e gone  (1.0 s)" in out
     assert "\x1b" not in out and "more" not in out
@@ -215,7 +215,7 @@ def test_where_it_is_narrow_the_count_of_what_is_done_stays_whole() -> None:
     solutions = tuple(Candidate(Key(1, n, 0), Source(Path("s.py"), "")) for n in range(2700))
     slots = [SimpleNamespace(phase="check")] * 8
     pipeline: Any = SimpleNamespace(work=SimpleNamespace(building=12), slots=slots)
-    with _Shown(Found(solutions, 0, ()), list(solutions[1234:]), 0, 0) as shown:
+    with _Shown(Found(solutions, 0, ()), list(solutions[1234:]), ["cuda:0"], 0, 0) as shown:
         shown.look(pipeline)
         console = Console(width=80)
         with console.capture() as captured:

@@ -30,7 +30,10 @@ ATTEMPTS = 3
 
 
 class Pipeline:
-    """Judges candidates into a ledger that has begun. `run` once."""
+    """Judges candidates into a ledger that has begun. `run` once.
+
+    `on_judged`: is told each verdict, and the place in `devices` of the one that gave it.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,7 @@ class Pipeline:
         environment: Environment,
         *,
         jobs: int,
-        on_judged: Callable[[Judged], None] = lambda _: None,
+        on_judged: Callable[[Judged, int], None] = lambda *_: None,
         on_elsewhere: Callable[[Candidate], None] = lambda _: None,
         on_look: Callable[["Pipeline"], None] = lambda _: None,
     ) -> None:
@@ -59,7 +62,7 @@ class Pipeline:
     def run(self) -> None:
         """Until every candidate has a verdict, or no device is left. Raises what the ledger raises."""
         builders = [threading.Thread(target=self._guarded(self._build), daemon=True) for _ in range(self._jobs)]
-        judges = [threading.Thread(target=self._guarded(self._judge, slot), daemon=True) for slot in self.slots]
+        judges = [threading.Thread(target=self._guarded(self._judge, i), daemon=True) for i in range(len(self.slots))]
         for thread in (*builders, *judges):
             thread.start()
         if sum(map(self._has_build, self._candidates)) >= WORTH_BUILDS:
@@ -103,7 +106,8 @@ class Pipeline:
             outcome = build(candidate.source, post, device, self._terms.deadlines)
             self.work.built(Task(candidate, outcome, time.monotonic() - begin))
 
-    def _judge(self, slot: Slot) -> None:
+    def _judge(self, place: int) -> None:
+        slot = self.slots[place]
         last: Problem | None = None
         while (task := self.work.to_judge(last)) is not None:
             key = task.candidate.key
@@ -124,7 +128,7 @@ class Pipeline:
                 for_good = bool(answer.unfit) or verdict.message.startswith(TOO_LARGE)
                 again = verdict.status is Status.INFRA_ERROR and self._attempts[key] < ATTEMPTS and not for_good
                 if not again:
-                    self._keep(task, verdict, began, time.monotonic() - begin)
+                    self._keep(task, verdict, place, began, time.monotonic() - begin)
             self.work.judged(task, again=again)
             if answer.unfit:
                 self.unfit.append(answer.unfit)
@@ -132,7 +136,7 @@ class Pipeline:
                     self.work.stop()
                 return
 
-    def _keep(self, task: Task, verdict: Verdict, began: str, seconds: float) -> None:
+    def _keep(self, task: Task, verdict: Verdict, place: int, began: str, seconds: float) -> None:
         key = task.candidate.key
         judged = Judged(
             level=key.level,
@@ -145,7 +149,7 @@ class Pipeline:
             attempts=self._attempts[key],
         )
         self._ledger.finish(judged)
-        self._on_judged(judged)
+        self._on_judged(judged, place)
 
     def _outcome(self, task: Task) -> Build:
         if too_large(task.candidate.source):

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -125,9 +125,10 @@ def run(
         known = {one.key for one in ledger.foreign()} - {candidate.key for candidate in left}
         theirs = [candidate for candidate in found.candidates if candidate.key in known]
         judged = ledger.keys()
-        with _Shown(found, left, len(theirs), sum(candidate.key in judged for candidate in left)) as shown:
+        names = [str(each) for each in devices]
+        with _Shown(found, left, names, len(theirs), sum(candidate.key in judged for candidate in left)) as shown:
             pipeline = Pipeline(
-                ledger, suite, left, terms, [str(each) for each in devices], environment,
+                ledger, suite, left, terms, names, environment,
                 jobs=jobs, on_judged=shown.judged, on_elsewhere=shown.elsewhere, on_look=shown.look,
             )  # fmt: skip
             pipeline.run()
@@ -229,10 +230,11 @@ def _export(folder: Path, ledger: Ledger) -> None:
 class _Shown:
     """A line on stdout for each verdict; on stderr what is done, how fast and how long it will take."""
 
-    def __init__(self, found: Found, left: list[Candidate], theirs: int, anew: int) -> None:
+    def __init__(self, found: Found, left: list[Candidate], devices: Sequence[str], theirs: int, anew: int) -> None:
         self._done, self._all = len(found.candidates) - len(left), len(left)
         self._statuses: Counter[str] = Counter()
         self._new = 0
+        self._devices, self._given = devices, [0] * len(devices)
         self._begin = time.monotonic()
         self._unwanted, self._theirs, self._anew = found.unwanted, theirs, anew
         console = Console(stderr=True)
@@ -261,15 +263,14 @@ class _Shown:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
         said = ", ".join(f"{count} {status}" for status, count in self._statuses.most_common())
-        print(
-            f"{self._new} judged in {time.monotonic() - self._begin:.1f} s{self._rate()}: {said or 'nothing'}",
-            flush=True,
-        )
+        took = f"{time.monotonic() - self._begin:.1f} s"
+        print(f"{self._new} judged in {took}{self._rate()}: {said or 'nothing'}{self._shares()}", flush=True)
 
-    def judged(self, one: Judged) -> None:
+    def judged(self, one: Judged, place: int) -> None:
         verdict = one.verdict
         self._statuses[verdict.status.value] += 1
         self._new += 1
+        self._given[place] += 1
         speed = f"{verdict.speedup:.3g}x {verdict.decision.value}" if verdict.speedup and verdict.decision else ""
         if verdict.speedup and verdict.credited and verdict.credited < verdict.speedup:
             speed += f", {verdict.credited:.3g}x credited"
@@ -289,6 +290,13 @@ class _Shown:
     def _rate(self) -> str:
         seconds = time.monotonic() - self._begin
         return f", {3600 * self._new / seconds:.0f} an hour" if self._new else ""
+
+    def _shares(self) -> str:
+        """How many verdicts each device gave, where there are several: whether they were used evenly."""
+        if not self._new or len(self._devices) == 1:
+            return ""
+        given = zip(self._devices, self._given, strict=True)
+        return f"; {', '.join(f'{device} {count}' for device, count in given)}"
 
     def _time_left(self) -> str:
         gone = sum(self._statuses.values())
