@@ -88,7 +88,25 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
         (["plot", "--kernel-name", "softmax", "--metric-name", "speed"], "no such file"),
         (["bnch"], "unknown command 'bnch': did you mean 'bench'? expected one of analyze"),
         (["problems", "list"], "--suite kernelbench needs --source local PATH"),
-        (["problems", "list", "--source", "local"], "--source local needs the path of a checkout"),
+        (
+            ["problems", "list", "--source", "local"],
+            "--source local needs the path of a checkout of KernelBench; or --source huggingface",
+        ),
+        (
+            ["problems", "list", "--source", "locl"],
+            "--source 'locl': expected local PATH, a checkout of KernelBench, or huggingface",
+        ),
+        (["problems", "list", "--source=locl"], "--source 'locl': expected local PATH"),
+        (["problems", "list", "--source="], "--source '': expected local PATH"),
+        (["run", "{folder}", "--source", "locl", "{folder}"], "--source 'locl': expected local PATH"),
+        (
+            ["problems", "list", "--source", "local", "nowhere"],
+            "nowhere: no such folder; expected a checkout of KernelBench, or --source huggingface",
+        ),
+        (
+            ["problems", "list", "--source", "local", "{raises}"],
+            "raises.py: no folder; expected a checkout of KernelBench, or --source huggingface",
+        ),
         (["problems", "list", "--suite", "library", "--gpu", "H1000"], "did you mean 'H100'?"),
         (["problems", "list", "--suite", "library", "--gpu", "H100", "--device", "cpu"], "expected one of them"),
         (["problems", "list", "--suite", LEDGER], "bench.csv: no .py; expected kernelbench, library, a folder of"),

@@ -167,10 +167,11 @@ def test_every_field_of_a_selection_is_an_option_of_the_verb() -> None:
     assert got == [("run", Selection(source="x", level="1", ids="2", representative=True), True)]
 
 
-def test_source_local_takes_the_word_after_it() -> None:
+def test_source_local_takes_the_word_after_it(tmp_path: Path) -> None:
     assert joined_source(["list", "--source", "local", "a", "--json"]) == ["list", "--source", "a", "--json"]
     assert joined_source(["list", "--source=local", "a"]) == ["list", "--source=a"]
-    assert joined_source(["--source", "huggingface"]) == ["--source", "huggingface"]
+    for words in (["--source", "huggingface"], ["--source=huggingface"], ["--source", str(tmp_path)], ["run", "locl"]):
+        assert joined_source(words) == words
     for words in (["--source", "local"], ["--source", "local", "--json"]):
         with pytest.raises(UsageError, match="--source local needs the path"):
             joined_source(words)

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer
@@ -163,17 +164,33 @@ def _ended(terminated: threading.Event) -> int:
 
 
 def joined_source(words: list[str]) -> list[str]:
-    """`--source local PATH`, which no parser of options takes, as `--source PATH`. Raises UsageError without a PATH."""
+    """`--source local PATH`, which no parser of options takes, as `--source PATH`.
+
+    Raises UsageError without a PATH, and for a source that is none: of a misspelt `local` the parser would say that the
+    PATH behind it is an argument too many.
+    """
     joined: list[str] = []
     rest = iter(words)
     for word in rest:
-        if word == "--source=local" or (word == "local" and joined[-1:] == ["--source"]):
-            path = next(rest, "")
-            if not path or path.startswith("-"):
-                raise UsageError("--source local needs the path of a checkout of KernelBench")
-            word = word.removesuffix("local") + path
+        option, equals, source = word.partition("=")
+        if option == "--source" and equals:
+            word = f"--source={_source(source, rest)}"
+        elif joined[-1:] == ["--source"]:
+            word = _source(word, rest)
         joined.append(word)
     return joined
+
+
+def _source(word: str, rest: Iterator[str]) -> str:
+    """A path or `huggingface`: what a word after `--source` means, with the next of `rest` where that is `local`."""
+    if word == "local":
+        path = next(rest, "")
+        if not path or path.startswith("-"):
+            raise UsageError("--source local needs the path of a checkout of KernelBench; or --source huggingface")
+        return path
+    if word != "huggingface" and not (word and Path(word).exists()):
+        raise UsageError(f"--source {word!r}: expected local PATH, a checkout of KernelBench, or huggingface")
+    return word
 
 
 def _quiet_inductor() -> None:

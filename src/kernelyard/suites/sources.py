@@ -31,8 +31,9 @@ def kernelbench_checkout(path: Path, levels: Sequence[int]) -> Suite:
 
     Raises UsageError for a path that is none, and for a level that it lacks.
     """
-    if not path.exists():
-        raise UsageError(f"{path}: no such folder; expected a checkout of KernelBench, or --source huggingface")
+    if not path.is_dir():
+        said = "no folder" if path.exists() else "no such folder"
+        raise UsageError(f"{path}: {said}; expected a checkout of KernelBench, or --source huggingface")
     root = next((each for each in (path / "KernelBench", path) if any(each.glob("level[0-9]"))), None)
     if root is None:
         raise UsageError(f"{path}: no level1 in this folder; expected a checkout of KernelBench")
