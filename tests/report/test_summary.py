@@ -64,6 +64,25 @@ def test_host_and_memory_are_folded(rows) -> None:
     assert "| forward | 2.50x |" in text, "the worst of all sizes"
 
 
+def test_of_small_results_the_peak_stands_alone(make_row) -> None:
+    """Over the two bytes of a scalar it was 1073742336x; of several sizes the smallest decides."""
+    rows = [
+        make_row(provider, x=x, ms=mb, metric_name="memory", kernel_operation_mode=mode, bytes=size)
+        for provider, mode, x, mb, size in (
+            ("eager", "forward", 1024, 536.9, (1 << 20) - 1),
+            ("eager", "forward", 4096, 2147.5, 1 << 22),
+            ("cuda", "forward", 1024, 0.525, (1 << 20) - 1),
+            ("eager", "backward", 1024, 4.0, 1 << 20),
+            ("liger", "backward", 1024, 2.5, 1 << 20),
+        )
+    ]
+    line = "Peak memory of a call over the bytes of its results, the worst of all sizes, bfloat16"
+    text = summary(frame(rows), {})
+    assert f"{line}; of results under 1 MiB the peak alone.\n" in text
+    assert "| forward | 2.15 GB | 525 kB | - |" in text and "| backward | 3.81x | - | 2.38x |" in text
+    assert f"{line}.\n" in summary(frame(rows[3:]), {}), "where no cell is one"
+
+
 def test_what_falls_short_and_what_peers_say_stands_below(rows) -> None:
     text = summary(frame(rows), {"quack": "also computes x", "liger": "is not here"})
     assert "- host time above eager's by 12.5 %: softmax bfloat16 forward M=8" in text

@@ -8,7 +8,7 @@ import pandas as pd
 from kernelyard.core.workload import Mode
 from kernelyard.report import ledger
 from kernelyard.report.acceptance import verdict
-from kernelyard.report.table import NOT_MEASURED, format_ms, format_ratio, format_size
+from kernelyard.report.table import NOT_MEASURED, format_bytes, format_ms, format_ratio, format_size
 
 DTYPES = ("bfloat16", "float16", "float32")
 """The order within a cell: most used first."""
@@ -16,6 +16,8 @@ AGREE = 0.03
 """Floors of several dtypes are given as one where they differ by less."""
 LEAD = 1.01
 """Within this of the least of a row counts as the least: medians agree to half a percent."""
+LEAST_RESULTS = 1 << 20
+"""Bytes below which a peak over them says nothing: of cross_entropy's one scalar it was 1073742336x."""
 
 Cell = Callable[[pd.Series], str]
 
@@ -95,13 +97,21 @@ def _host(sweep: pd.DataFrame) -> str:
 
 def _memory(rows: pd.DataFrame) -> str:
     names = ledger.providers(rows)
-    ratio = 1e6 * rows["y_value_50"].astype(float) / rows["bytes"].astype(float)
-    worst = ratio.groupby([rows["kernel_operation_mode"], rows["kernel_provider"]]).max()
-    lines = [[mode, *(format_ratio(worst.get((mode, name))) for name in names)] for mode in modes_of(rows)]
+    by_mode = {mode: rows[rows["kernel_operation_mode"] == mode] for mode in modes_of(rows)}
+    small = [mode for mode, of_mode in by_mode.items() if of_mode["bytes"].min() < LEAST_RESULTS]
+    lines = [[mode, *_peaks(of_mode, names, alone=mode in small)] for mode, of_mode in by_mode.items()]
+    told = "; of results under 1 MiB the peak alone" if small else ""
     return (
-        f"Peak memory of a call over the bytes of its results, the worst of all sizes{_order(dtypes_of(rows))}.\n\n"
-        + markdown_table(["mode", *names], lines, texts=1)
+        f"Peak memory of a call over the bytes of its results, the worst of all sizes{_order(dtypes_of(rows))}{told}."
+        "\n\n" + markdown_table(["mode", *names], lines, texts=1)
     )
+
+
+def _peaks(rows: pd.DataFrame, names: Sequence[str], *, alone: bool) -> list[str]:
+    """A cell for each provider: the largest peak, or the largest over the bytes of the results."""
+    peak = 1e6 * rows["y_value_50"].astype(float)
+    worst = (peak if alone else peak / rows["bytes"].astype(float)).groupby(rows["kernel_provider"]).max()
+    return [(format_bytes if alone else format_ratio)(worst.get(name)) for name in names]
 
 
 def _order(dtypes: Sequence[str]) -> str:
