@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,6 +83,7 @@ def test_what_was_given_back_is_cleared_before_the_clock_runs(monkeypatch: pytes
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10 << 30, 80 << 30))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(turns.time, "sleep", slept.append)
+    monkeypatch.setattr(clearing, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
     class Waiting(Here):
         def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
@@ -97,7 +99,7 @@ def test_what_was_given_back_is_cleared_before_the_clock_runs(monkeypatch: pytes
     clearing.gave_back(8 << 30, device)
     assert not clearing.seconds_until_clear(torch.device("cuda", 6))
     run_sets(worker, [[]], (), [0])
-    assert slept == [pytest.approx((16 << 30) / clearing.BYTES_A_SECOND, rel=0.1)]
+    assert slept == [pytest.approx((16 << 30) / clearing.BYTES_A_SECOND)]
 
 
 def test_there_is_room_by_what_is_free_when_the_solution_has_been_checked(monkeypatch: pytest.MonkeyPatch) -> None:
