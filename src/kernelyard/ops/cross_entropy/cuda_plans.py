@@ -94,7 +94,8 @@ def loss_alone(device: torch.device, size: int, view: Rows, fit: Fit) -> StreamP
             # 96.8, 94.6, 96.0 and 94.7. fp32: 100.4 with 512 threads at 1k, 100.0 with 256 at 4k; with 128 99.2.
             rows = max(1, (512 if size == 4 and threads <= WARP else 256) // threads)
             return StreamPlan(fit, threads, rows, -(-vectors // threads), 1)
-    steps = -(-vectors // (STREAM_THREADS * most))
+    # Two or more: 32000 of 16 bits reach 89.4 % in two of 4 vectors, and 87.2 in one of 8.
+    steps = max(2, -(-vectors // (STREAM_THREADS * most)))
     items = -(-vectors // (STREAM_THREADS * steps))
     chips, chunks = plans.processors(device), 1
     if view.rows < FEW_ROWS * chips:
