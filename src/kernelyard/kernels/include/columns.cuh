@@ -29,6 +29,7 @@ struct Columns {
   // Adds up the parts of the BY threads of each column and gives every thread its own columns' totals: within a warp,
   // then over the warps, neighbouring lanes to a column.
   template <typename How, typename Part> __device__ void meet(Part (&parts)[VEC]) const {
+    if constexpr (BY == 1) return;
     constexpr int SHARE = BX * BY < COLS ? 1 : BX * BY / COLS, LANES = SHARE < WARP ? SHARE : WARP;
     __shared__ Part s_parts[WARPS][COLS + 1];
 #pragma unroll

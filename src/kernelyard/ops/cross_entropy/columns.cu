@@ -7,38 +7,57 @@
 #include "columns.cuh"
 #include "loss.cuh"
 
+// `logit` is the target's, where it is among the classes that were looked at.
 struct Parts {
   static __device__ Part nothing() { return {Softmax::nothing(), 0.f, 0.f}; }
-  static __device__ Part add(Part a, Part b) { return {combine(a.pair, b.pair), SMOOTH ? a.over + b.over : 0.f, 0.f}; }
+  static __device__ Part add(Part a, Part b) {
+    return {combine(a.pair, b.pair), SMOOTH ? a.over + b.over : 0.f, a.logit + b.logit};
+  }
   template <int LANES, int STRIDE> static __device__ Part over(Part part) {
-    return {Softmax::over<LANES, STRIDE>(part.pair), SMOOTH ? sum_over<LANES, STRIDE>(part.over) : 0.f, 0.f};
+    return {Softmax::over<LANES, STRIDE>(part.pair), SMOOTH ? sum_over<LANES, STRIDE>(part.over) : 0.f,
+            sum_over<LANES, STRIDE>(part.logit)};
   }
 };
 
-// The rows of a thread's VEC columns, and what they are held against.
+// Targets of the CTA's columns that are no class: of rows that count for nothing, and of those that are wrong.
+constexpr int UNCOUNTED = -2, UNKNOWN = -1;
+
+// What a thread's VEC columns are held against. The CTA reads its targets side by side: a thread its own, 64 bytes from
+// the next thread's, would take more of the L1 than 19 classes do.
 struct Labels {
-  const Columns& at;
-  const Scalar* gx;
-  Index rows, begin;
-  Aim aims[VEC];
+  Index begin;
+  int targets[VEC];
 
-  __device__ Labels(const Columns& at, const Scalar* gx, const Target* gtarget, Index rows, Index ignored)
-      : at(at), gx(gx), rows(rows), begin(at.live ? at.outer * at.inner + at.column : rows) {
+  __device__ Labels(const Columns& at, const Target* gtarget, Index ignored)
+      : begin(at.outer * at.inner + at.column) {
+    __shared__ int s_targets[COLS];
+    const Index first = at.column - at.tx * VEC;
+    for (int column = threadIdx.x; column < COLS; column += BX * BY) {
+      if (first + column >= at.inner) break;
+      const Index target = gtarget[at.outer * at.inner + first + column];
+      s_targets[column] = target == ignored ? UNCOUNTED : target >= 0 && target < at.length ? int(target) : UNKNOWN;
+    }
+    __syncthreads();
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) aims[j] = Aim(gtarget, begin + j, rows, at.length, ignored);
+    for (int j = 0; j < VEC; ++j) targets[j] = at.live ? s_targets[at.tx * VEC + j] : UNCOUNTED;
   }
-  __device__ float logit(int j) const {
-    const Aim& aim = aims[j];
-    if (!aim.counts || !aim.known) return 0.f;
-    return widen(gx[(at.outer * at.length + aim.target) * at.inner + at.column + j]);
+  __device__ Aim aim(int j) const {
+    Aim aim;
+    aim.target = targets[j];
+    aim.counts = targets[j] != UNCOUNTED;
+    aim.known = targets[j] >= 0;
+    return aim;
   }
 };
 
-__device__ inline void fill(const Labels& labels, Part (&parts)[VEC], float (&pivots)[VEC]) {
+// Deviations are summed up from the first class's logit, which all threads of a column read.
+__device__ inline void fill(const Columns& at, const Scalar* gx, Part (&parts)[VEC], float (&pivots)[VEC]) {
+  Chunk first;
+  if (SMOOTH && at.live) first.load(gx + at.outer * at.length * at.inner + at.column);
 #pragma unroll
   for (int j = 0; j < VEC; ++j) {
     parts[j] = Parts::nothing();
-    pivots[j] = SMOOTH ? pivot_of(labels.logit(j)) : 0.f;
+    pivots[j] = SMOOTH && at.live ? pivot_of(first[j]) : 0.f;
   }
 }
 
@@ -49,29 +68,40 @@ __device__ inline void load_step(const Columns& at, const Scalar* gx, Index firs
   }
 }
 
-__device__ inline void take_step(const Columns& at, Index first, const Chunk (&r_x)[ITEMS], const float (&pivots)[VEC],
-                                 Part (&parts)[VEC]) {
+// Where a class of this thread is a column's target: the item, or one that there is not.
+__device__ inline int hit_of(const Columns& at, Index first, int target) {
+  const int distance = target - int(first) - at.ty;
+  return distance >= 0 && distance % BY == 0 ? distance / BY : -1;
+}
+
+__device__ inline void take_step(const Columns& at, Index first, const Chunk (&r_x)[ITEMS], const Labels& labels,
+                                 const float (&pivots)[VEC], Part (&parts)[VEC]) {
 #pragma unroll
   for (int j = 0; j < VEC; ++j) {
+    const int hit = hit_of(at, first, labels.targets[j]);
     float values[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       values[i] = at.holds(first, i) ? r_x[i][j] : -INF;
       if (SMOOTH && at.holds(first, i)) parts[j].over += values[i] - pivots[j];
+      if (i == hit) parts[j].logit = values[i];
     }
     take(parts[j].pair, values);
   }
 }
 
 // Of the columns' whole parts: every row's loss, or what this CTA's rows add up to.
-__device__ inline void write_losses(const Labels& labels, const Part (&parts)[VEC], Loss* gloss, float2* gkept,
-                                    const Options& how) {
+__device__ inline void write_losses(const Columns& at, const Labels& labels, const Part (&parts)[VEC],
+                                    const float (&pivots)[VEC], Loss* gloss, float2* gkept, const Options& how) {
   float2 sum = {0.f, 0.f};
-  if (labels.at.ty == 0 && labels.at.live) {
+  if (at.ty == 0 && at.live) {
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
-      const float loss =
-          loss_of(labels.aims[j], parts[j].pair, labels.logit(j), parts[j].over, labels.at.length, how);
+      const Aim aim = labels.aim(j);
+      const float logit = aim.known ? parts[j].logit : 0.f;
+      // From the target's logit, as everywhere else.
+      const float over = parts[j].over + float(at.length) * (pivots[j] - pivot_of(logit));
+      const float loss = loss_of(aim, parts[j].pair, logit, over, at.length, how);
       if (gkept) gkept[labels.begin + j] = parts[j].pair;
       if (!REDUCED) gloss[labels.begin + j] = narrow<Loss>(loss);
       sum.x += loss;
@@ -89,25 +119,29 @@ struct Gradients {
   float maxima[VEC];
   Gradient made[VEC];
 
-  __device__ void set(int j, const Labels& labels, float2 pair, float scale, const Options& how) {
+  __device__ void set(int j, const Aim& aim, float2 pair, float scale, Index length, const Options& how) {
     maxima[j] = finite(pair.x);
-    made[j] = Gradient(labels.aims[j], pair, scale, labels.at.length, how);
+    made[j] = Gradient(aim, pair, scale, length, how);
   }
-  __device__ void write(const Labels& labels, Index first, const Chunk (&r_x)[ITEMS], Scalar* gdx) const {
+  __device__ void write(const Columns& at, const Labels& labels, Index first, const Chunk (&r_x)[ITEMS],
+                        Scalar* gdx) const {
+    int hits[VEC];
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) hits[j] = hit_of(at, first, labels.targets[j]);
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      if (!labels.at.holds(first, i)) continue;
+      if (!at.holds(first, i)) continue;
       float values[VEC];
 #pragma unroll
       for (int j = 0; j < VEC; ++j) {
         values[j] = exp_below(r_x[i][j], maxima[j]) * made[j].factor - made[j].share;
-        if (labels.at.row(first, i) == labels.aims[j].target) values[j] -= made[j].hit;
+        if (i == hits[j]) values[j] -= made[j].hit;
         // Whatever an ignored row holds.
-        if (!labels.aims[j].counts) values[j] = 0.f;
+        if (labels.targets[j] == UNCOUNTED) values[j] = 0.f;
       }
       Chunk chunk;
       chunk.pack(values);
-      chunk.store_streaming(gdx + labels.at.at(first, i));
+      chunk.store_streaming(gdx + at.at(first, i));
     }
   }
 };
@@ -119,35 +153,35 @@ columns_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gk
   const Columns at(length, inner);
   Chunk r_x[ITEMS];
   load_step(at, gx, 0, r_x);
+  const Labels labels(at, gtarget, ignored);
   let_next_kernel_start();
   const float scale = scale_of(gkept, rows);
-  const Labels labels(at, gx, gtarget, rows, ignored);
   Part parts[VEC];
   float pivots[VEC];
-  fill(labels, parts, pivots);
-  take_step(at, 0, r_x, pivots, parts);
+  fill(at, gx, parts, pivots);
+  take_step(at, 0, r_x, labels, pivots, parts);
   at.meet<Parts>(parts);
-  write_losses(labels, parts, gloss, gkept, how);
+  write_losses(at, labels, parts, pivots, gloss, gkept, how);
   if (!gdx) return;
   Gradients gradients;
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) gradients.set(j, labels, parts[j].pair, scale, how);
-  gradients.write(labels, 0, r_x, gdx);
+  for (int j = 0; j < VEC; ++j) gradients.set(j, labels.aim(j), parts[j].pair, scale, length, how);
+  gradients.write(at, labels, 0, r_x, gdx);
 }
 
 extern "C" __global__ void __launch_bounds__(BX * BY)
-columns_part(const Scalar* gx, const Target* gtarget, Part* gparts, Index rows, Index length, Index inner,
-             Index ignored, Index tiles) {
+columns_part(const Scalar* gx, const Target* gtarget, Part* gparts, Index length, Index inner, Index ignored,
+             Index tiles) {
   const Columns at(length, inner);
-  const Labels labels(at, gx, gtarget, rows, ignored);
+  const Labels labels(at, gtarget, ignored);
   Part parts[VEC];
   float pivots[VEC];
-  fill(labels, parts, pivots);
+  fill(at, gx, parts, pivots);
   for (Index tile = 0; tile < tiles; ++tile) {
     const Index first = (blockIdx.y * tiles + tile) * STEP;
     Chunk r_x[ITEMS];
     load_step(at, gx, first, r_x);
-    take_step(at, first, r_x, pivots, parts);
+    take_step(at, first, r_x, labels, pivots, parts);
   }
   at.meet<Parts>(parts);
   at.leave(gparts, parts);
@@ -160,23 +194,23 @@ columns_join(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept
   if (!gdx && blockIdx.y) return;  // the first chunk's CTAs write the losses
   const Options how(smoothing, z);
   const Columns at(length, inner);
-  const Labels labels(at, gx, gtarget, rows, ignored);
+  const Labels labels(at, gtarget, ignored);
   Part parts[VEC];
-#pragma unroll
-  for (int j = 0; j < VEC; ++j) parts[j] = Parts::nothing();
+  float pivots[VEC];
+  fill(at, gx, parts, pivots);
   at.gather<Parts>(gparts, parts);
   at.meet<Parts>(parts);
-  if (!blockIdx.y) write_losses(labels, parts, gloss, gkept, how);
+  if (!blockIdx.y) write_losses(at, labels, parts, pivots, gloss, gkept, how);
   if (!gdx) return;
   const float scale = SCALED ? gkept[rows].x : 1.f;
   Gradients gradients;
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) gradients.set(j, labels, parts[j].pair, scale, how);
+  for (int j = 0; j < VEC; ++j) gradients.set(j, labels.aim(j), parts[j].pair, scale, length, how);
   for (Index tile = tiles - 1; tile >= 0; --tile) {
     const Index first = (blockIdx.y * tiles + tile) * STEP;
     Chunk r_x[ITEMS];
     load_step(at, gx, first, r_x);
-    gradients.write(labels, first, r_x, gdx);
+    gradients.write(at, labels, first, r_x, gdx);
   }
 }
 
@@ -190,19 +224,19 @@ columns_backward(const Scalar* gdy, const Scalar* gx, const Target* gtarget, con
   if (made && dy == 1.f) return;
   const Options how(smoothing, z);
   const Columns at(length, inner);
-  const Labels labels(at, gx, gtarget, rows, ignored);
+  const Labels labels(at, gtarget, ignored);
   const float scale = EACH ? 1.f : dy * reinterpret_cast<const float*>(gkept)[2 * rows];
   Gradients gradients;
 #pragma unroll
   for (int j = 0; j < VEC; ++j) {
-    const Index row = labels.begin + j;
-    const float2 pair = row < rows ? gkept[row] : float2{0.f, 1.f};
-    gradients.set(j, labels, pair, EACH && gdy && row < rows ? widen(gdy[row]) : scale, how);
+    const float2 pair = at.live ? gkept[labels.begin + j] : float2{0.f, 1.f};
+    const float upstream = EACH && gdy && at.live ? widen(gdy[labels.begin + j]) : scale;
+    gradients.set(j, labels.aim(j), pair, upstream, length, how);
   }
   for (Index tile = 0; tile < tiles; ++tile) {
     const Index first = (blockIdx.y * tiles + tile) * STEP;
     Chunk r_x[ITEMS];
     load_step(at, gx, first, r_x);
-    gradients.write(labels, first, r_x, gdx);
+    gradients.write(at, labels, first, r_x, gdx);
   }
 }

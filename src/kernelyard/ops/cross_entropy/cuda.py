@@ -126,7 +126,8 @@ class Builder:
 
     def sums(self, count: int) -> Bound:
         """CTAs' sums, loss, kept."""
-        launcher = self.totals("totals_sums", True, 1, plans.sum_threads(count))
+        cluster = plans.totals_cluster(self.call.device, count, plans.SUMS_ALONE)
+        launcher = self.totals("totals_sums", True, cluster, plans.sum_threads(count))
         return launcher.bind(1, 3, self.view.rows, int(self.mean), count)
 
     def scale(self) -> Bound:

@@ -8,6 +8,7 @@ import torch
 from kernelyard.kernels import plans
 from kernelyard.kernels.launch import Bound
 from kernelyard.kernels.plans import ColumnPlan
+from kernelyard.kernels.powers import power_above
 from kernelyard.ops.cross_entropy import cuda_plans
 from kernelyard.ops.cross_entropy.rows import Columns
 
@@ -16,6 +17,27 @@ if TYPE_CHECKING:
 
 PART_FLOATS = 4
 """Of what a chunk leaves of a row."""
+LANE_BYTES = {2: 8, 4: 16}
+"""Of a load, by an element's: a warp has 128 columns either way."""
+CLASSES, ALONG = 20, 16
+"""Most classes of a thread, and threads of a column: the logits of 512 threads are 80 KB of 16 bits, and all are on
+their way at once, which one class after another would not be."""
+
+
+def plan_of(view: Columns, size: int, start: int) -> ColumnPlan:
+    """For elements of `size` bytes from an address that is `start` modulo a vector's bytes.
+
+    To 320 classes a warp's lanes lie side by side, so that columns meet in no lane; more take what a softmax does.
+    """
+    alignment = plans.alignment((start,))
+    if view.length > CLASSES * ALONG:
+        return plans.columns(cuda_plans.LOSS, *view, size, alignment)
+    vec = LANE_BYTES[size] // size
+    while view.inner % vec or alignment % (vec * size):
+        vec //= 2
+    across = min(32, power_above(-(-view.inner // vec)))
+    along = max(32 // across, power_above(-(-view.length // CLASSES)))
+    return ColumnPlan(vec, across, along, -(-view.length // along))
 
 
 class Launches:
@@ -23,8 +45,7 @@ class Launches:
 
     def __init__(self, builder: "Builder", view: Columns) -> None:
         self.builder, self.view = builder, view
-        alignment = plans.alignment((builder.start,))
-        self.plan: ColumnPlan = plans.columns(cuda_plans.LOSS, *view, builder.size, alignment)
+        self.plan = plan_of(view, builder.size, builder.start)
         across = self.plan.across * self.plan.vec
         self.grid = view.outer * -(-view.inner // across), self.plan.chunks
         self.sizes = (view.rows, view.length, view.inner)
@@ -33,7 +54,7 @@ class Launches:
         each = int(not self.builder.reduced)
         macros = (*self.plan.macros, ("SCALED", int(scaled)), ("EACH", each))
         launcher = self.builder.launcher("columns", kernel, macros, self.plan.block, overlapping=overlapping)
-        return launcher.bind(self.grid, addresses, *self.sizes, *sizes)
+        return launcher.bind(self.grid, addresses, *sizes)
 
     def forward(self, gradient: bool) -> Callable[[int, int, int, int, int], None]:
         """x, target, loss, kept, dx."""
@@ -55,11 +76,11 @@ class Launches:
 
     def _forward(self, scaled: bool) -> Callable[[int, int, int, int, int], None]:
         """x, target, losses (or the CTAs' sums), kept, dx."""
-        options = self.builder.options
+        options, sizes = self.builder.options, (*self.sizes, *self.builder.options)
         if self.plan.chunks == 1:
-            return self.bind("columns_forward", 5, *options, scaled=scaled, overlapping=scaled)
-        part = self.bind("columns_part", 3, options[0], self.plan.tiles, scaled=scaled)
-        join = self.bind("columns_join", 6, *options, self.plan.tiles, scaled=scaled)
+            return self.bind("columns_forward", 5, *sizes, scaled=scaled, overlapping=scaled)
+        part = self.bind("columns_part", 3, *self.sizes[1:], options[0], self.plan.tiles, scaled=scaled)
+        join = self.bind("columns_join", 6, *sizes, self.plan.tiles, scaled=scaled)
         floats, device = PART_FLOATS * self.view.rows * self.plan.chunks, self.builder.call.device
 
         def joined(x: int, target: int, losses: int, kept: int, dx: int) -> None:
@@ -71,5 +92,5 @@ class Launches:
 
     def backward(self, made: bool) -> Bound:
         """Upstream gradient (0: it is 1), x, target, kept, dx; `made`: dx may be right already."""
-        sizes = (*self.builder.options, self.plan.tiles, int(made))
+        sizes = (*self.sizes, *self.builder.options, self.plan.tiles, int(made))
         return self.bind("columns_backward", 5, *sizes, overlapping=made)

@@ -56,6 +56,8 @@ element's bytes: in fp32 8 would cost 32000 classes 3 %."""
 HELD_THREADS = {2: 256, 4: 512}
 """Most threads of a row that is read at one go, by an element's bytes. 16k: 99.3 % in bf16, with 512 threads 96."""
 SUM_THREADS = 1024
+SUMS_ALONE = 32768
+"""CTAs' sums that one CTA adds up: for so many a cluster takes 1 us longer to meet, and images leave 98304."""
 SMALL_ROWS = 1024
 SMALL_BYTES = 8 << 20
 """Fewer rows and bytes are one launch's: what a cluster reads in the time that a launch takes."""
@@ -138,7 +140,7 @@ def totals_cluster(device: torch.device, rows: int, alone: int = 4096) -> int:
 
 
 def sum_threads(sums: int) -> int:
-    """Threads of the one CTA that adds up the CTAs' sums; a cluster would take 1 us longer to meet."""
+    """Threads of a CTA that adds up the CTAs' sums."""
     return 256 if sums <= 4096 else SUM_THREADS
 
 

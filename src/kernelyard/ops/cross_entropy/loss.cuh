@@ -42,10 +42,11 @@ struct Aim {
 constexpr float IGNORED = -0.f;
 __device__ inline bool is_ignored(float loss) { return __float_as_uint(loss) == 0x80000000u; }
 
-// What a CTA found of a row that it shares with others: (maximum, sum of exponentials), and the sum of x - pivot.
+// What a CTA found of a row that it shares with others: (maximum, sum of exponentials), the sum of x - pivot, and, where
+// columns are read, the target's logit.
 struct Part {
   float2 pair;
-  float over, unused;
+  float over, logit;
 };
 
 struct Options {

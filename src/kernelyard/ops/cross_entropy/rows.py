@@ -54,8 +54,8 @@ class Columns(NamedTuple):
 
 
 def columns_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Columns | None:
-    """Describe logits (..., C) whose classes lie apart and leave no gaps; None for any other."""
-    if strides[-1] == 1 or shape[-1] == 1:
+    """Describe logits (..., C) whose classes lie apart and leave no gaps; None for any other, and for 2^31 classes."""
+    if strides[-1] == 1 or shape[-1] == 1 or shape[-1] >= 1 << 31:
         return None
     inner, before = 1, len(shape) - 1
     while before and (shape[before - 1] == 1 or strides[before - 1] == inner):

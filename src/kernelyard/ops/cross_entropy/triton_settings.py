@@ -26,8 +26,8 @@ class Settings:
     """Rows that a program of a total takes at a time."""
     column_elements: int = 4096
     """Of a tile of classes that lie apart."""
-    columns: int = 256
-    """Pixels side by side in it, at most: a line of 128 bytes or more for each class."""
+    columns: int = 128
+    """Pixels side by side in it: two lines or more of 128 bytes for each class."""
     column_warps: int = 4
     totals: int = 256
     """Programs of a total, and so the numbers that the last one adds up."""
