@@ -18,6 +18,7 @@ from kernelyard.core.workload import Mode, Workload
 from kernelyard.kernels.counters import launched
 from kernelyard.kernels.prepared import Prepared
 from kernelyard.ops.cross_entropy import triton_settings
+from kernelyard.ops.cross_entropy.cuda_columns import plan_of
 from kernelyard.ops.cross_entropy.reference import cross_entropy as reference
 from kernelyard.ops.cross_entropy.rows import Columns, Rows, columns_of, gradient_strides, rows_of
 
@@ -165,6 +166,17 @@ def test_classes_that_lie_apart_are_read_where_they_lie() -> None:
     ):
         assert columns_of(other.shape, other.stride()) is None
         assert gradient_strides(other.shape, other.stride()) == torch.empty(other.shape, device="meta").stride()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(
+    "view", [(48, 19, 1 << 18), (2, 7, 40), (3, 1000, 49), (4, 151, 1023), (2, 5000, 40), (1, 2, 2)]
+)
+def test_a_plan_holds_every_class_of_every_pixel(view: tuple[int, int, int], size: int) -> None:
+    plan = plan_of(Columns(*view), size, 0)
+    assert plan.items * plan.along * plan.tiles * plan.chunks >= view[1]
+    assert not view[2] % plan.vec, "or a vector would lie in two rows"
+    assert not plan.block % 32 and plan.block <= 512 and not 32 % plan.across
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean"])
