@@ -12,9 +12,10 @@ from kernelyard.core.verdict import Status
 from kernelyard.judge import sanitizing
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End
-from kernelyard.judge.sanitizing import findings, sanitized, tool
+from kernelyard.judge.sanitizing import check_possible, findings, sanitized, tool
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post
 from kernelyard.suites.kernelbench import load_problem, read_solution
 
@@ -46,6 +47,57 @@ def look(program: Path, solution: str = "correct") -> object:
     exam = Exam(load_problem(JUDGE / "problem.py"), torch.float32, CPU, Tolerance())
     text = read_solution(JUDGE / f"{solution}.py")
     return sanitized(exam, text, None, Post(choose()), Deadlines(), program)
+
+
+DOUBLED = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def doubled(p_x, p_y, n, BLOCK: tl.constexpr):
+    o_x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    b_x = tl.load(p_x + o_x, mask=o_x < n + {beyond})
+    tl.store(p_y + o_x, 2 * b_x, mask=o_x < n)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        doubled[(1,)](x, y, x.numel(), BLOCK=2048)
+        return y
+"""
+PROBLEM = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+def get_inputs():
+    return [torch.randn(1024)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("beyond", [0, 512])
+def test_the_tool_itself_finds_reads_beyond_the_input_and_nothing_else(
+    beyond: int, tmp_path: Path, device: torch.device
+) -> None:
+    """Which change no answer: what was read there is not stored."""
+    try:
+        program = check_possible(device)
+    except UsageError as error:
+        pytest.skip(str(error))
+    (problem := tmp_path / "problem.py").write_text(PROBLEM)
+    (solution := tmp_path / "solution.py").write_text(DOUBLED.format(beyond=beyond))
+    exam = Exam(load_problem(problem), torch.float32, device, Tolerance())
+    post = Post(choose(None, str(device)), Limits(), str(device))
+    flag = sanitized(exam, read_solution(solution), None, post, Deadlines(), program)
+    assert (flag is not None) == bool(beyond)
+    assert flag is None or "Invalid __global__ read" in flag.evidence
 
 
 def test_what_the_report_says() -> None:
