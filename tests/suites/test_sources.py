@@ -126,13 +126,28 @@ def test_the_hash_is_of_the_texts_and_of_their_numbers(tmp_path: Path) -> None:
     assert loaded(source=str(root)).sha256 != before
 
 
-def test_a_folder_is_numbered_by_its_names_or_else_by_position(tmp_path: Path) -> None:
+def test_a_folder_is_numbered_by_its_names_and_no_further_file_renumbers_it(tmp_path: Path) -> None:
+    """Or a run that goes on would judge solutions against other problems than before."""
     for name in ("7_b.py", "3_a.py", "__init__.py"):
         (tmp_path / name).write_text(LINEAR.format(width=8))
     suite = loaded(suite=str(tmp_path))
     assert [(entry.number, entry.name) for entry in suite.entries] == [(3, "3_a.py"), (7, "7_b.py")]
-    (tmp_path / "7_c.py").write_text(LINEAR.format(width=8))
-    assert keys(loaded(suite=str(tmp_path))) == [(0, 1), (0, 2), (0, 3)]
+    for name, message in (
+        ("7_c.py", "7_b.py and 7_c.py begin with the same number"),
+        ("extra.py", "extra.py begins with no number from 1 on, as 3_a.py does"),
+        ("0_d.py", "0_d.py begins with no number from 1 on"),
+    ):
+        (tmp_path / name).write_text(LINEAR.format(width=8))
+        with pytest.raises(UsageError, match=message):
+            loaded(suite=str(tmp_path))
+        (tmp_path / name).unlink()
+
+
+def test_a_folder_without_numbers_is_numbered_by_position(tmp_path: Path) -> None:
+    for name in ("b.py", "a.py", "_c.py"):
+        (tmp_path / name).write_text(LINEAR.format(width=8))
+    suite = loaded(suite=str(tmp_path))
+    assert [(entry.number, entry.name) for entry in suite.entries] == [(1, "a.py"), (2, "b.py")]
 
 
 def test_the_librarys_problems_are_texts_that_a_worker_can_run() -> None:

@@ -86,15 +86,33 @@ def _kernelbench(entries: Sequence[Entry]) -> Suite:
 
 
 def folder(path: Path) -> Suite:
-    """Of problem files, level 0: numbered as their names begin where each does and no two alike, else by position."""
+    """Of problem files, level 0: numbered as their names begin, or by position where none begins with a number.
+
+    Raises UsageError where some do and some do not, or two do alike: one file more would give solutions that were
+    judged before to other problems.
+    """
     files = [each for each in problem_files([path]) if not each.name.startswith("_")]
     if not files:
         raise UsageError(f"{path}: only names that begin with _, which are no problems; expected a problem file")
     numbers = [leading_number(each.name) for each in files]
-    if 0 in numbers or len(set(numbers)) < len(numbers):
+    if not any(numbers):
         numbers = list(range(1, len(files) + 1))
+    _check_numbers(path, dict(zip((each.name for each in files), numbers, strict=True)))
     entries = sorted((_entry(0, number, _read(each)) for number, each in zip(numbers, files, strict=True)), key=_key)
     return Suite(path.resolve().name, tuple(entries))
+
+
+def _check_numbers(path: Path, numbers: dict[str, int]) -> None:
+    if without := [name for name, number in numbers.items() if not number]:
+        others = next(name for name, number in numbers.items() if number)
+        raise UsageError(
+            f"{path}: {without[0]} begins with no number from 1 on, as {others} does; expected all or none"
+        )
+    seen: dict[int, str] = {}
+    for name, number in numbers.items():
+        if number in seen:
+            raise UsageError(f"{path}: {seen[number]} and {name} begin with the same number, expected one problem each")
+        seen[number] = name
 
 
 def library(dtype: str, device_type: str) -> Suite:
