@@ -54,3 +54,15 @@ def test_a_folder_of_nothing_that_can_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "level_1_problem_1_sample_1_kernel.py").symlink_to("nowhere")
     with pytest.raises(UsageError, match="cannot be read"):
         find(tmp_path, suite_of(1))
+
+
+def test_a_link_to_what_is_no_python_file_is_not_read(tmp_path: Path) -> None:
+    """Its text would stand in the report."""
+    (secret := tmp_path / "secret").write_text("a password")
+    (elsewhere := tmp_path / "mine.py").write_text("class ModelNew: ...")
+    (run := tmp_path / "run").mkdir()
+    for sample, target in enumerate((secret, elsewhere)):
+        (run / f"level_1_problem_1_sample_{sample}_kernel.py").symlink_to(target)
+    found = find(run, suite_of(1))
+    assert [candidate.source.text for candidate in found.candidates] == ["class ModelNew: ..."]
+    assert len(found.unreadable) == 1 and "a link to what is no .py" in found.unreadable[0]

@@ -86,8 +86,13 @@ def keys(folder: Path, names: Mapping[tuple[int, int], str] | None = None) -> se
 
 
 def read(path: Path) -> Source:
-    """Whatever the file holds, as text. Raises UsageError where it cannot be read."""
+    """Whatever the file holds, as text. Raises UsageError where it cannot be read, or is a link to what is no .py.
+
+    What is read is shown in the report: a folder of somebody else's solutions could link to the reader's secrets.
+    """
     try:
+        if path.is_symlink() and path.resolve().suffix != ".py":
+            raise OSError("a link to what is no .py")
         # What is beyond cannot be judged; cut, it stays what `too_large` refuses.
         return Source(path, read_at_most(path, MAX_SOURCE_BYTES + 1).decode("utf-8", "replace"))
     except OSError as error:
