@@ -200,6 +200,43 @@ def test_an_images_gradient_lies_as_the_image_does(reduction: str, device: torch
             assert (launched(f"cross_entropy_{backend}.columns") > before) == whole
 
 
+@pytest.mark.parametrize("mask", [-1e9, torch.finfo(torch.float32).min])
+def test_a_class_masked_by_a_large_number_takes_nothing_from_the_others(mask: float, device: torch.device) -> None:
+    image, target = torch.randn(2, 19, 5, 8, device=device), torch.randint(1, 19, (2, 5, 8), device=device)
+    image[:, 0] = mask
+    expected = F.cross_entropy(image.double(), target, label_smoothing=0.1)
+    for module in _usable(device):
+        for logits in (image.movedim(1, -1), image.movedim(1, -1).contiguous()):
+            got = module.cross_entropy(logits, target, -100, "mean", 0.1, 0.0)
+            torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=0)
+
+
+def test_a_saved_gradient_that_comes_back_otherwise_is_not_written_over(device: torch.device) -> None:
+    image, target = torch.randn(2, 7, 5, 8, device=device), torch.randint(7, (2, 5, 8), device=device)
+    expected = _gradient(lambda x: 2 * F.cross_entropy(x, target), image)
+    for module in _usable(device):
+        backend = module.__name__.rsplit(".", 1)[1]
+
+        def unpack(saved: torch.Tensor) -> torch.Tensor:
+            return saved if saved.requires_grad else saved.contiguous()
+
+        with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, unpack):
+            got = _gradient(lambda x, backend=backend: 2 * ops.cross_entropy(x, target, backend=backend), image)
+        torch.testing.assert_close(got, expected)
+
+
+def test_an_image_of_unknown_batch_compiles(device: torch.device) -> None:
+    image, target = torch.randn(4, 7, 5, 8, device=device), torch.randint(7, (4, 5, 8), device=device)
+    keep = torch.tensor([True, False, True, True], device=device)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return ops.cross_entropy(x[keep], target[keep], backend="triton")
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        got = _gradient(torch.compile(loss, fullgraph=True, backend="aot_eager"), image)
+    torch.testing.assert_close(got, _gradient(lambda x: F.cross_entropy(x[keep], target[keep]), image))
+
+
 @pytest.mark.gpu
 def test_an_image_is_not_copied(device: torch.device) -> None:
     logits = torch.randn(8, 19, 512, 512, device=device)

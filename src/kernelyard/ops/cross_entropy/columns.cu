@@ -50,14 +50,16 @@ struct Labels {
   }
 };
 
-// Deviations are summed up from the first class's logit, which all threads of a column read.
-__device__ inline void fill(const Columns& at, const Scalar* gx, Part (&parts)[VEC], float (&pivots)[VEC]) {
-  Chunk first;
-  if (SMOOTH && at.live) first.load(gx + at.outer * at.length * at.inner + at.column);
+// Deviations are summed up from the target's logit, which all threads of a column read: from another, that may be masked by
+// a large number, nothing of the others would be left.
+__device__ inline void fill(const Columns& at, const Scalar* gx, const Labels& labels, Part (&parts)[VEC],
+                            float (&pivots)[VEC]) {
 #pragma unroll
   for (int j = 0; j < VEC; ++j) {
     parts[j] = Parts::nothing();
-    pivots[j] = SMOOTH && at.live ? pivot_of(first[j]) : 0.f;
+    pivots[j] = 0.f;
+    if (!SMOOTH || labels.targets[j] < 0) continue;
+    pivots[j] = pivot_of(widen(gx[(at.outer * at.length + labels.targets[j]) * at.inner + at.column + j]));
   }
 }
 
@@ -91,17 +93,15 @@ __device__ inline void take_step(const Columns& at, Index first, const Chunk (&r
 }
 
 // Of the columns' whole parts: every row's loss, or what this CTA's rows add up to.
-__device__ inline void write_losses(const Columns& at, const Labels& labels, const Part (&parts)[VEC],
-                                    const float (&pivots)[VEC], Loss* gloss, float2* gkept, const Options& how) {
+__device__ inline void write_losses(const Columns& at, const Labels& labels, const Part (&parts)[VEC], Loss* gloss,
+                                    float2* gkept, const Options& how) {
   float2 sum = {0.f, 0.f};
   if (at.ty == 0 && at.live) {
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
       const Aim aim = labels.aim(j);
       const float logit = aim.known ? parts[j].logit : 0.f;
-      // From the target's logit, as everywhere else.
-      const float over = parts[j].over + float(at.length) * (pivots[j] - pivot_of(logit));
-      const float loss = loss_of(aim, parts[j].pair, logit, over, at.length, how);
+      const float loss = loss_of(aim, parts[j].pair, logit, parts[j].over, at.length, how);
       if (gkept) gkept[labels.begin + j] = parts[j].pair;
       if (!REDUCED) gloss[labels.begin + j] = narrow<Loss>(loss);
       sum.x += loss;
@@ -158,10 +158,10 @@ columns_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gk
   const float scale = scale_of(gkept, rows);
   Part parts[VEC];
   float pivots[VEC];
-  fill(at, gx, parts, pivots);
+  fill(at, gx, labels, parts, pivots);
   take_step(at, 0, r_x, labels, pivots, parts);
   at.meet<Parts>(parts);
-  write_losses(at, labels, parts, pivots, gloss, gkept, how);
+  write_losses(at, labels, parts, gloss, gkept, how);
   if (!gdx) return;
   Gradients gradients;
 #pragma unroll
@@ -176,7 +176,7 @@ columns_part(const Scalar* gx, const Target* gtarget, Part* gparts, Index length
   const Labels labels(at, gtarget, ignored);
   Part parts[VEC];
   float pivots[VEC];
-  fill(at, gx, parts, pivots);
+  fill(at, gx, labels, parts, pivots);
   for (Index tile = 0; tile < tiles; ++tile) {
     const Index first = (blockIdx.y * tiles + tile) * STEP;
     Chunk r_x[ITEMS];
@@ -196,11 +196,11 @@ columns_join(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept
   const Columns at(length, inner);
   const Labels labels(at, gtarget, ignored);
   Part parts[VEC];
-  float pivots[VEC];
-  fill(at, gx, parts, pivots);
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) parts[j] = Parts::nothing();
   at.gather<Parts>(gparts, parts);
   at.meet<Parts>(parts);
-  if (!blockIdx.y) write_losses(at, labels, parts, pivots, gloss, gkept, how);
+  if (!blockIdx.y) write_losses(at, labels, parts, gloss, gkept, how);
   if (!gdx) return;
   const float scale = SCALED ? gkept[rows].x : 1.f;
   Gradients gradients;

@@ -146,7 +146,9 @@ def _one_pass(backend: str, forward: Callable[..., Any], backward: Callable[...,
             if needs_operator(grad):
                 return (run_operator(grad, *saved, *ctx.options), None, None, None, None, None)
             # What is handed out is the caller's to change, so only the last pass hands out what the forward made.
-            if _keeps_graph():
+            # So does whoever moves saved tensors and lays them otherwise: it is written over where it lies.
+            logits = saved[0]
+            if _keeps_graph() or made.stride() != gradient_strides(logits.shape, logits.stride()):
                 made = None
             return (run_backward(grad, *saved, *ctx.options, made), None, None, None, None, None)
 

@@ -53,19 +53,28 @@ class Columns(NamedTuple):
         return self.outer * self.inner
 
 
+MOST_CLASSES = 1 << 20
+"""That are read where they lie: a grid of Triton's has 65535 chunks of 32 along them."""
+
+
+def _is_one(size: int) -> bool:
+    """Under a compiler a size may be unknown, and to ask whether it is one ends its graph; of known ones it is told."""
+    return isinstance(size, int) and size == 1
+
+
 def columns_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Columns | None:
-    """Describe logits (..., C) whose classes lie apart and leave no gaps; None for any other, and for 2^31 classes."""
-    if strides[-1] == 1 or shape[-1] == 1 or shape[-1] >= 1 << 31:
+    """Describe logits (..., C) whose classes lie apart and leave no gaps; None for any other, and for very many."""
+    if strides[-1] == 1 or _is_one(shape[-1]) or (isinstance(shape[-1], int) and shape[-1] > MOST_CLASSES):
         return None
     inner, before = 1, len(shape) - 1
-    while before and (shape[before - 1] == 1 or strides[before - 1] == inner):
+    while before and (_is_one(shape[before - 1]) or strides[before - 1] == inner):
         inner *= shape[before - 1]
         before -= 1
     if strides[-1] != inner:
         return None
     expected = inner * shape[-1]
     for size, stride in zip(reversed(shape[:before]), reversed(strides[:before]), strict=True):
-        if size != 1 and stride != expected:
+        if not _is_one(size) and stride != expected:
             return None
         expected *= size
     return Columns(prod(shape[:before]), shape[-1], inner)
