@@ -15,7 +15,7 @@ from kernelyard.kernels.prepared import allocator
 from kernelyard.kernels.support import TYPES, cuda_refusal, dtype_refusal
 from kernelyard.ops.cross_entropy import cuda_plans as plans
 from kernelyard.ops.cross_entropy import layout, prepared
-from kernelyard.ops.cross_entropy.cuda_columns import Launches as ColumnLaunches
+from kernelyard.ops.cross_entropy.cuda_columns import ColumnLaunches
 from kernelyard.ops.cross_entropy.cuda_plans import StreamPlan
 from kernelyard.ops.cross_entropy.derivative import fresh_gradient, registered
 from kernelyard.ops.cross_entropy.rows import columns_of, gradient_strides, rows_of

@@ -41,7 +41,7 @@ def plan_of(view: Columns, size: int, start: int) -> ColumnPlan:
     return ColumnPlan(vec, across, along, -(-view.length // along))
 
 
-class Launches:
+class ColumnLaunches:
     """Binds the kernels of one kind of call, whose classes lie apart."""
 
     def __init__(self, builder: "Builder", view: Columns) -> None:
