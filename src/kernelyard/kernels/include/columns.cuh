@@ -13,10 +13,10 @@ struct Columns {
   Index column, outer, length, inner;
   bool live;
 
-  __device__ Columns(Index length, Index inner) : length(length), inner(inner) {
+  __device__ Columns(Index length, Index inner, Index place = blockIdx.x) : length(length), inner(inner) {
     const Index tiles = (inner + COLS - 1) / COLS;
-    column = blockIdx.x % tiles * COLS + tx * VEC;
-    outer = blockIdx.x / tiles;
+    column = place % tiles * COLS + tx * VEC;
+    outer = place / tiles;
     live = column < inner;
   }
   __device__ Index row(Index first, int i) const { return first + i * BY + ty; }

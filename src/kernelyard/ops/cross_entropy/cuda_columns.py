@@ -51,11 +51,20 @@ class ColumnLaunches:
         self.grid = view.outer * -(-view.inner // across), self.plan.chunks
         self.sizes = (view.rows, view.length, view.inner)
 
-    def bind(self, kernel: str, addresses: int, *sizes: int, scaled: bool = False, overlapping: bool = False) -> Bound:
+    def bind(
+        self,
+        kernel: str,
+        addresses: int,
+        *sizes: int,
+        places: int | None = None,
+        scaled: bool = False,
+        overlapping: bool = False,
+    ) -> Bound:
+        """`places`: CTAs along the columns, where they are not one for each place."""
         each = int(not self.builder.reduced)
         macros = (*self.plan.macros, ("SCALED", int(scaled)), ("EACH", each))
         launcher = self.builder.launcher("columns", kernel, macros, self.plan.block, overlapping=overlapping)
-        return launcher.bind(self.grid, addresses, *sizes)
+        return launcher.bind((places or self.grid[0], self.grid[1]), addresses, *sizes)
 
     def forward(self, gradient: bool) -> Callable[[int, int, int, int, int], None]:
         """x, target, loss, kept, dx."""
@@ -93,5 +102,7 @@ class ColumnLaunches:
 
     def backward(self, made: bool) -> Bound:
         """Upstream gradient (0: it is 1), x, target, kept, dx; `made`: dx may be right already."""
-        sizes = (*self.sizes, *self.builder.options, self.plan.tiles, int(made))
-        return self.bind("columns_backward", 5, *sizes, overlapping=made)
+        places, chunks = self.grid
+        some = cuda_plans.looks(self.builder.call.device, places, chunks) if made else places
+        sizes = (*self.sizes, *self.builder.options, self.plan.tiles, places, int(made))
+        return self.bind("columns_backward", 5, *sizes, places=some, overlapping=made)
