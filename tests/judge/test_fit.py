@@ -1,6 +1,7 @@
 """What a problem may be made of: numbers as exact as float64 asks, and nothing that cannot reach a worker."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,13 @@ from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem, Source, place
 from kernelyard.core.verdict import Status
 from kernelyard.judge.counting import count
+from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.plan import Plan
 from kernelyard.judge.weights import converted, handed_over, redraw_constants
+from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.suites.kernelbench import load_problem, read_solution
 
 CPU = torch.device("cpu")
 COMPLEX = torch.complex64
@@ -22,6 +28,44 @@ COMPLEX = torch.complex64
 
 def exam_of(made: Problem, dtype: torch.dtype = torch.float32) -> Exam:
     return Exam(made, dtype, CPU, Tolerance())
+
+
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def doubled(p_x, p_y, BLOCK: tl.constexpr):
+    o_x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(p_y + o_x, 2 * tl.load(p_x + o_x))
+
+class {name}(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        doubled[(x.numel() // 1024,)](x, y, BLOCK=1024)
+        return y
+
+def get_inputs():
+    return [torch.randn(64, 1024)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.gpu
+def test_a_reference_may_launch_kernels_of_its_own(tmp_path: Path, device: torch.device) -> None:
+    """Counted on the meta device, it launched one at address zero in the judge's process, and no verdict was left."""
+    (reference := tmp_path / "problem.py").write_text(TRITON.format(name="Model"))
+    (solution := tmp_path / "solution.py").write_text(TRITON.format(name="ModelNew"))
+    verdict = evaluate(
+        load_problem(reference), read_solution(solution), device=device, dtype=torch.float32,
+        sandbox=choose(None, str(device)), limits=Limits(memory_bytes=6 << 30),
+        plan=replace(Plan(), rounds=4, most_rounds=4),
+    )  # fmt: skip
+    assert verdict.status is Status.PASSED, verdict.message
+    assert torch.ones(1, device=device).item() == 1
 
 
 def with_buffer(value: Tensor) -> Problem:

@@ -145,6 +145,15 @@ def test_a_constructor_may_look_at_values_and_a_forward_pass_may_not() -> None:
     assert told.value.least is None
 
 
+@pytest.mark.parametrize("whose", ["x[0]", "torch.empty_like(x[0])", "self.f.weight.view(-1)"])
+def test_nobody_is_given_an_address_that_is_none(whose: str) -> None:
+    """Triton would launch a kernel with it: an illegal access, after which a process has no GPU."""
+    asks = problem("self.f = nn.Linear(8, 4)", f"return self.f(x[0]) * {whose}.data_ptr()")
+    with pytest.raises(Uncountable, match="launches a kernel of its own") as told:
+        count(asks, torch.float32)
+    assert told.value.least is not None and told.value.least.parameters == 8 * 4 + 4
+
+
 def test_a_datasheet_is_found_by_the_cards_name() -> None:
     assert datasheet_ceilings("H100", "float32").tflops == 67.0
     assert datasheet_ceilings("nvidia a100 80gb", "bfloat16").copy_gbps == 2039.0

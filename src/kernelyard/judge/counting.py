@@ -53,7 +53,7 @@ def count(problem: Problem, dtype: torch.dtype) -> Count:
                 inputs = [place(value, dtype, META) for value in problem.get_inputs()]
         except FAULTS as error:
             raise Uncountable(_why(error)) from error
-        held = _tensors([inputs, model.state_dict()])
+        held = _without_addresses([inputs, model.state_dict()])
         elements = sum(tensor.numel() for tensor in held)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         try:
@@ -92,7 +92,21 @@ def _valueless(error: BaseException) -> bool:
 
 
 def _why(error: BaseException) -> str:
+    if "data pointer" in str(error):
+        return "launches a kernel of its own"
     return "looks at values" if _valueless(error) else first_line(error)
+
+
+def _without_addresses(value: Any) -> list[Tensor]:
+    """The tensors in it; of those on the meta device whoever asks for the address is refused.
+
+    It would be zero, which Triton launches a kernel with: an illegal access, and the end of the process's context.
+    """
+    tensors = _tensors(value)
+    for tensor in tensors:
+        if tensor.is_meta:
+            torch._C._set_throw_on_mutable_data_ptr(tensor)
+    return tensors
 
 
 # Elements that are read of the first operand, where that is not all of it: rows of a table, one class of each row.
@@ -120,6 +134,7 @@ class _Operations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         answer = func(*args, **kwargs)
+        _without_addresses(tree_leaves(answer))
         if (formula := flop_registry.get(func.overloadpacket)) is not None:
             self.total += formula(*args, **kwargs, out_val=answer)
         # A view reads nothing; who takes it does.
