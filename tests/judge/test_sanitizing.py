@@ -37,7 +37,7 @@ def stand_in(folder: Path, report: str) -> Path:
     """Drops its own options, runs the rest, reports."""
     program = folder / "bin" / "compute-sanitizer"
     program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nshift 6\n\"$@\"\ncat <<'END'\n{report}END\n")
+    program.write_text(f"#!/bin/sh\nshift 8\n\"$@\"\ncat <<'END'\n{report}END\n")
     program.chmod(0o755)
     folder.chmod(0o755)
     return program
