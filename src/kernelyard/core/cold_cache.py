@@ -1,8 +1,6 @@
 """Evicting the last-level cache before a timed call."""
 
-import contextlib
-import functools
-from collections.abc import Callable
+import enum
 
 import torch
 
@@ -16,6 +14,8 @@ CPU_FLUSH_BYTES = 64 << 20
 ACCELERATOR_PASSES = 3
 # 1.4 ms there; a call of Python's that launches a kernel takes 0.3 ms at most.
 OCCUPYING_PASSES = 8
+# What the driver answers where no lines persist any longer: success, and that the device knows no such lines.
+DONE = (0, 801)
 
 
 class ColdCache:
@@ -28,7 +28,7 @@ class ColdCache:
 
     def flush(self) -> None:
         if self.buffer.is_cuda:
-            _let_go()
+            _let_go(self.buffer.device)
         for _ in range(self.passes):
             self.buffer.max()
 
@@ -38,18 +38,27 @@ class ColdCache:
             self.buffer.max()
 
 
-def _let_go() -> None:
-    """Turn lines that a kernel pinned in the L2 into ordinary ones, which a read evicts.
+def _let_go(device: torch.device) -> None:
+    """Turn lines that a kernel pinned in the L2 into ordinary ones, which a read evicts. Raises RuntimeError where the
+    driver does not.
 
     A persisting window kept data hot through another project's flush: 3530 "GB/s" on a card of 864 (llm.c, issue 851).
     """
-    _reset_persisting()()
+    if _reset_persisting() in DONE:
+        return
+    # A thread that has asked the device for nothing yet has no context; what is wrong with the device is said here too.
+    torch.cuda.synchronize(device)
+    if (said := _reset_persisting()) not in DONE:
+        raise RuntimeError(
+            f"the driver does not reset the L2's persisting lines, which no timing can do without: {said!r}"
+        )
 
 
-@functools.cache
-def _reset_persisting() -> Callable[[], object]:
-    with contextlib.suppress(ImportError):
+def _reset_persisting() -> enum.IntEnum | int:
+    """What the driver says to it; of ROCm, which has no such lines, nothing."""
+    try:
         from cuda.bindings import driver
-
-        return driver.cuCtxResetPersistingL2Cache
-    return lambda: None  # ROCm has no such window
+    except ImportError:
+        return 0
+    (said,) = driver.cuCtxResetPersistingL2Cache()
+    return said
