@@ -71,45 +71,40 @@ __device__ inline void fill(const Columns& at, const Scalar* gx, const Labels& l
   }
 }
 
-// What there is not is minus infinity, of which a sum of exponentials takes no notice.
 __device__ inline void load_step(const Columns& at, const Scalar* gx, Index first, Chunk (&r_x)[ITEMS]) {
-  float nothing[VEC];
-#pragma unroll
-  for (int j = 0; j < VEC; ++j) nothing[j] = -INF;
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (at.holds(first, i)) r_x[i].load_streaming(gx + at.at(first, i));
-    else r_x[i].pack(nothing);
   }
 }
 
-// Whether a class of this thread, in the step that begins at `first`, is a column's target.
-__device__ inline bool has_target(const Columns& at, Index first, int target) {
+// Where a class of this thread is a column's target: the item, or one that there is not.
+__device__ inline int hit_of(const Columns& at, Index first, int target) {
   const int distance = target - int(first) - at.ty;
-  return distance >= 0 && distance < STEP && distance % BY == 0;
-}
-__device__ inline Index place_of(const Columns& at, int target, int j) {
-  return (at.outer * at.length + target) * at.inner + at.column + j;
+  return distance >= 0 && distance % BY == 0 ? distance / BY : -1;
 }
 
-__device__ inline void take_step(const Columns& at, const Scalar* gx, Index first, const Chunk (&r_x)[ITEMS],
-                                 const Labels& labels, const float (&pivots)[VEC], Part (&parts)[VEC]) {
+__device__ inline void take_step(const Columns& at, Index first, const Chunk (&r_x)[ITEMS], const Labels& labels,
+                                 const float (&pivots)[VEC], Part (&parts)[VEC]) {
 #pragma unroll
   for (int j = 0; j < VEC; ++j) {
-    Part& part = parts[j];
-    // Read again, out of a cache: to look at each class whether it is the target is two instructions an element.
-    if (has_target(at, first, labels.targets[j])) part.logit = widen(gx[place_of(at, labels.targets[j], j)]);
-    float max = part.pair.x;
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) max = fmaxf(max, r_x[i][j]);
-    const float own = finite(max);
-    float sum = part.pair.y * exp_flushed(part.pair.x, own);
+    const int hit = hit_of(at, first, labels.targets[j]);
+    float values[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      sum += exp_flushed(r_x[i][j], own);
-      if (SMOOTH && at.holds(first, i)) part.over += r_x[i][j] - pivots[j];
+      values[i] = at.holds(first, i) ? r_x[i][j] : -INF;
+      if (SMOOTH && at.holds(first, i)) parts[j].over += values[i] - pivots[j];
+      if (i == hit) parts[j].logit = values[i];
     }
-    part.pair = {max, sum};
+    float2& pair = parts[j].pair;
+    float max = pair.x;
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) max = fmaxf(max, values[i]);
+    const float own = finite(max);
+    pair.y *= exp_flushed(pair.x, own);
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) pair.y += exp_flushed(values[i], own);
+    pair.x = max;
   }
 }
 
@@ -137,42 +132,32 @@ __device__ inline void write_losses(const Columns& at, const Labels& labels, con
 
 // What the gradients of a thread's columns are made of.
 struct Gradients {
-  float maxima[VEC], logits[VEC];
+  float maxima[VEC];
   Gradient made[VEC];
 
-  __device__ void set(int j, const Aim& aim, float2 pair, float logit, float scale, Index length, const Options& how) {
+  __device__ void set(int j, const Aim& aim, float2 pair, float scale, Index length, const Options& how) {
     maxima[j] = finite(pair.x);
-    logits[j] = logit;
     made[j] = Gradient(aim, pair, scale, length, how);
   }
   __device__ void write(const Columns& at, const Labels& labels, Index first, const Chunk (&r_x)[ITEMS],
                         Scalar* gdx) const {
-    bool all = true;
+    int hits[VEC];
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) all &= labels.targets[j] != UNCOUNTED;
+    for (int j = 0; j < VEC; ++j) hits[j] = hit_of(at, first, labels.targets[j]);
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       if (!at.holds(first, i)) continue;
       float values[VEC];
 #pragma unroll
-      for (int j = 0; j < VEC; ++j) values[j] = exp_flushed(r_x[i][j], maxima[j]) * made[j].factor - made[j].share;
-      if (!all) {
+      for (int j = 0; j < VEC; ++j) {
+        values[j] = exp_flushed(r_x[i][j], maxima[j]) * made[j].factor - made[j].share;
+        if (i == hits[j]) values[j] -= made[j].hit;
         // Whatever an ignored row holds.
-#pragma unroll
-        for (int j = 0; j < VEC; ++j) {
-          if (labels.targets[j] == UNCOUNTED) values[j] = 0.f;
-        }
+        if (labels.targets[j] == UNCOUNTED) values[j] = 0.f;
       }
       Chunk chunk;
       chunk.pack(values);
       chunk.store_streaming(gdx + at.at(first, i));
-    }
-    // The target's own, over what this thread has just written there, and rounded once like every other.
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-      if (!has_target(at, first, labels.targets[j])) continue;
-      const float value = exp_flushed(logits[j], maxima[j]) * made[j].factor - made[j].share;
-      gdx[place_of(at, labels.targets[j], j)] = narrow<Scalar>(value - made[j].hit);
     }
   }
 };
@@ -190,13 +175,13 @@ columns_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gk
   Part parts[VEC];
   float pivots[VEC];
   fill(at, gx, labels, parts, pivots);
-  take_step(at, gx, 0, r_x, labels, pivots, parts);
+  take_step(at, 0, r_x, labels, pivots, parts);
   at.meet<Parts>(parts);
   write_losses(at, labels, parts, gloss, gkept, how);
   if (!gdx) return;
   Gradients gradients;
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) gradients.set(j, labels.aim(j), parts[j].pair, parts[j].logit, scale, length, how);
+  for (int j = 0; j < VEC; ++j) gradients.set(j, labels.aim(j), parts[j].pair, scale, length, how);
   gradients.write(at, labels, 0, r_x, gdx);
 }
 
@@ -212,7 +197,7 @@ columns_part(const Scalar* gx, const Target* gtarget, Part* gparts, Index length
     const Index first = (blockIdx.y * tiles + tile) * STEP;
     Chunk r_x[ITEMS];
     load_step(at, gx, first, r_x);
-    take_step(at, gx, first, r_x, labels, pivots, parts);
+    take_step(at, first, r_x, labels, pivots, parts);
   }
   at.meet<Parts>(parts);
   at.leave(gparts, parts);
@@ -236,7 +221,7 @@ columns_join(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept
   const float scale = SCALED ? gkept[rows].x : 1.f;
   Gradients gradients;
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) gradients.set(j, labels.aim(j), parts[j].pair, parts[j].logit, scale, length, how);
+  for (int j = 0; j < VEC; ++j) gradients.set(j, labels.aim(j), parts[j].pair, scale, length, how);
   for (Index tile = tiles - 1; tile >= 0; --tile) {
     const Index first = (blockIdx.y * tiles + tile) * STEP;
     Chunk r_x[ITEMS];
@@ -264,8 +249,7 @@ columns_backward(const Scalar* gdy, const Scalar* gx, const Target* gtarget, con
     for (int j = 0; j < VEC; ++j) {
       const float2 pair = at.live ? gkept[labels.begin + j] : float2{0.f, 1.f};
       const float upstream = EACH && gdy && at.live ? widen(gdy[labels.begin + j]) : scale;
-      const float logit = labels.targets[j] >= 0 ? widen(gx[place_of(at, labels.targets[j], j)]) : 0.f;
-      gradients.set(j, labels.aim(j), pair, logit, upstream, length, how);
+      gradients.set(j, labels.aim(j), pair, upstream, length, how);
     }
     for (Index tile = 0; tile < tiles; ++tile) {
       const Index first = (blockIdx.y * tiles + tile) * STEP;
