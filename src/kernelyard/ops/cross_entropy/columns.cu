@@ -72,9 +72,14 @@ __device__ inline void fill(const Columns& at, const Scalar* gx, const Labels& l
 }
 
 __device__ inline void load_step(const Columns& at, const Scalar* gx, Index first, Chunk (&r_x)[ITEMS]) {
+  // What there is not is minus infinity, of which a sum of exponentials takes no notice.
+  float nothing[VEC];
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) nothing[j] = -INF;
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (at.holds(first, i)) r_x[i].load_streaming(gx + at.at(first, i));
+    else r_x[i].pack(nothing);
   }
 }
 
@@ -92,7 +97,7 @@ __device__ inline void take_step(const Columns& at, Index first, const Chunk (&r
     float values[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      values[i] = at.holds(first, i) ? r_x[i][j] : -INF;
+      values[i] = r_x[i][j];
       if (SMOOTH && at.holds(first, i)) parts[j].over += values[i] - pivots[j];
       if (i == hit) parts[j].logit = values[i];
     }
