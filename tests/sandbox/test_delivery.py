@@ -220,8 +220,8 @@ WAIT, JOIN = (
     ("wait", "join", "right"), [(WAIT, JOIN, True), ("", JOIN, False), (WAIT, "", False), ("", "", False)]
 )
 def test_a_late_call_shows_a_stream_that_is_not_joined(device: torch.device, wait: str, join: str, right: bool) -> None:
-    """Of tens of microseconds: what is read at once is then not yet written, in one of four calls at least; beside other
-    tests on the same GPU one was written in time.
+    """Of tens of microseconds: what is read at once is then not yet written, in one of four calls at least. Beside
+    other tests on the same GPU one was written in time.
 
     Another comes first, as in an evaluation: to make a stream and to load a kernel takes longer than the work that the
     late call stands behind. The current stream has nothing to do meanwhile: with a kernel of its own behind the other's

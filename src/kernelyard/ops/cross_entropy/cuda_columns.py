@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 PART_FLOATS = 4
 """Of what a chunk leaves of a row."""
 WIDE, LANES, THREADS = 4, 32, 256
-"""Elements of a load, most vectors side by side, most threads of a CTA. The loss alone: two or eight elements of 16 bits
-49 and 42 % of the copy at 19 classes where four have 71; 512 threads 40 % at 150 where 256 have 69."""
+"""Elements of a load, most vectors side by side, most threads of a CTA. The loss alone: two or eight elements of 16
+bits 49 and 42 % of the copy at 19 classes where four have 71; 512 threads 40 % at 150 where 256 have 69."""
 CLASSES = {2: 10, 4: 5}
-"""Most classes of a thread, by an element's bytes: of 19 in fp32 5 have 93 % and 10 have 80, in bf16 61 and 71. Twice as
-many where fewer threads to a column leave more columns side by side: of 150 69 for 61 % in bf16, 92 for 82 in fp32."""
+"""Most classes of a thread, by an element's bytes: of 19 in fp32 5 have 93 % and 10 have 80, in bf16 61 and 71. Twice
+as many where fewer threads to a column leave more columns side by side: of 150 69 for 61 % in bf16, 92 for 82 in fp32.
+"""
 ALONG = 32
 """Most threads of a column, beside 8 vectors: of as many classes as they hold."""
 
