@@ -45,6 +45,12 @@ SAMPLES = {"cuda": 4, "triton": 2}
 # Where one candidate times out, theirs deletes what was built of all: those after it are built when their turn comes.
 CACHE_LOST = "[INFO] Removed cached folder"
 UNUSED = ("modal", "litellm", "openai", "dotenv")
+# What their three endings are called by ours; of one that has no answer they say that it did not compile.
+ALIKE = {
+    "correct": ("passed",),
+    "incorrect": ("incorrect_", "runtime_error", "nondeterministic", "input_mutated", "rejected"),
+    "not compiled": ("compile_error", "load_error"),
+}
 # Whatever is asked of it, and whatever it decorates, is it again.
 STAND_IN = """
 import sys
@@ -182,17 +188,23 @@ def report(found: dict[str, Any]) -> str:
     second = next((found[way] for way in ("best-cold", "best-warm", "defaults") if way in found), None)
     if first and second:
         both = sorted({*first["verdicts"]} & {*second["verdicts"]}, key=lambda name: [int(n) for n in name.split("/")])
+        pairs = {name: (first["verdicts"][name], second["verdicts"][name]) for name in both}
+        apart = {name for name, (mine, other) in pairs.items() if _is_right(mine) != other.startswith("correct")}
+        unlike = {name for name, (mine, other) in pairs.items() if not mine.startswith(ALIKE[other.split(",")[0]])}
         lines += ["", f"of {len(both)} that both judged, verdicts that differ (ours / theirs):"]
-        for name in both:
-            mine, other = first["verdicts"][name], second["verdicts"][name]
-            if mine.startswith("passed") != other.startswith("correct"):
-                fault = (
-                    list(candidates.FAULTS)[int(name.split("/")[0]) - candidates.FIRST] if name.endswith("/3") else ""
-                )
-                lines.append(f"  {name:<6} {mine} / {other}{f'   ({fault})' if fault else ''}")
-        if lines[-1].endswith(":"):
-            lines[-1] += " none"
+        lines += [_pair(name, *pairs[name]) for name in both if name in apart] or ["  none"]
+        lines += ["", "and refused by both, for another kind of reason:"]
+        lines += [_pair(name, *pairs[name]) for name in both if name in unlike - apart] or ["  none"]
     return "\n".join(lines)
+
+
+def _is_right(mine: str) -> bool:
+    return mine.startswith(ALIKE["correct"])
+
+
+def _pair(name: str, mine: str, other: str) -> str:
+    fault = candidates.fault_of(*map(int, name.split("/")))
+    return f"  {name:<6} {mine} / {other}{f'   ({fault})' if fault else ''}"
 
 
 def main() -> None:

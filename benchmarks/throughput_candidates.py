@@ -155,6 +155,19 @@ FAULTS = {
     ),
 }
 
+# The last Triton sample of the problems that leave this remainder by five: what is replaced, and by what.
+TRITON_FAULTS = {
+    0: ("calls what Triton does not have", "tl.load", "tl.lod"),
+    1: ("defines no ModelNew", "class ModelNew", "class Model"),
+}
+
+
+def fault_of(number: int, sample: int) -> str:
+    """What is wrong with a sample of `both`; empty for an honest one."""
+    if sample == 5 and number % 5 in TRITON_FAULTS:
+        return TRITON_FAULTS[number % 5][0]
+    return list(FAULTS)[number - FIRST] if sample == 3 else ""
+
 
 def cuda(number: int, threads: int, flags: str, body: str, fault: str = "") -> str:
     """A solution by `load_inline`."""
@@ -198,10 +211,8 @@ def write(cuda_folder: Path, triton_folder: Path, both: Path, problems: range) -
             cuda(number, 128, "", FAULTS[fault], fault),
         ]
         second = triton(number, 2048)
-        if number % 5 == 0:
-            second = second.replace("tl.load", "tl.lod", 1)
-        elif number % 5 == 1:
-            second = second.replace("class ModelNew", "class Model")
+        if number % 5 in TRITON_FAULTS:
+            second = second.replace(*TRITON_FAULTS[number % 5][1:], 1)
         for sample, text in enumerate(texts):
             for folder in (cuda_folder, both):
                 (folder / f"level_1_problem_{number}_sample_{sample}_kernel.py").write_text(text)
