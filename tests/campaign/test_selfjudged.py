@@ -57,6 +57,21 @@ def test_each_level_is_counted_and_only_what_fails_is_named() -> None:
     assert self_judged_table(alone, self_judged(alone, verdicts)).endswith("All of them passed and are a tie.")
 
 
+def test_every_commit_and_device_is_named_with_how_many_it_judged() -> None:
+    """The head was the last verdict's: of 250 it named a commit that had judged eight."""
+
+    def by(number: int, commit: str, date: str) -> Judged:
+        where = of_itself(SUITE, number, 1.0).verdict.environment.model_copy(update={"commit": commit, "date": date})
+        return of_itself(SUITE, number, 1.0, environment=where)
+
+    verdicts = [by(1, "aaaa", "2026-01-02T08:00:00+00:00"), by(2, "bbbb", "2026-01-02T09:00:00+00:00")]
+    verdicts.append(by(3, "bbbb", "2026-01-04T09:00:00+00:00"))
+    table = self_judged_table(SUITE, self_judged(SUITE, verdicts))
+    assert table.startswith(f"In float32, eval mode, policy training; made up, suite {SUITE.sha256[:16]}:\n\n")
+    assert "- 2 problems on a CPU · torch 2 · no triton · kernelyard 0 (bbbb) · 2026-01-02 to 2026-01-04\n" in table
+    assert "- 1 problem on a CPU · torch 2 · no triton · kernelyard 0 (aaaa) · 2026-01-02\n" in table
+
+
 def test_a_verdict_on_anything_but_the_reference_is_refused() -> None:
     with pytest.raises(UsageError, match=r"level_1_problem_2_sample_0 is not the reference of 2_Made_Up.py"):
         self_judged(SUITE, [of_itself(SUITE, 1, 1.0), judged(2, 1.0)])

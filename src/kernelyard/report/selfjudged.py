@@ -21,17 +21,33 @@ def self_judged_table(suite: Suite, found: Sequence[SelfJudged]) -> str:
     """Markdown: where and how, a line for each level, and a line for each reference that does not pass and tie."""
     verdicts = [each.verdict for each in found if each.verdict is not None]
     others = [each for each in found if not each.tied]
-    parts = [_head(suite, verdicts[-1])] if verdicts else []
+    parts = [_head(suite, verdicts)] if verdicts else []
     parts += [_counts(found), _others(others) if others else "All of them passed and are a tie."]
     return "\n\n".join(parts)
 
 
-def _head(suite: Suite, verdict: Verdict) -> str:
-    mode = "training" if verdict.train_mode else "eval"
-    return (
-        f"On {verdict.environment.line}; {verdict.dtype}, {mode} mode, policy {verdict.policy.value}; {suite.name},"
-        f" suite {suite.sha256[:16]}."
-    )
+def _head(suite: Suite, verdicts: Sequence[Verdict]) -> str:
+    """How they were judged, and where: a line for each machine and commit, with how many problems, where it is not one
+    for all."""
+    last = verdicts[-1]
+    mode = "training" if last.train_mode else "eval"
+    how = f"{last.dtype}, {mode} mode, policy {last.policy.value}; {suite.name}, suite {suite.sha256[:16]}"
+    dates: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        place, _, date = verdict.environment.line.rpartition(" · ")
+        dates.setdefault(place, []).append(date)
+    if len(dates) == 1:
+        return f"On {last.environment.line}; {how}."
+    lines = [
+        f"- {len(when)} problem{'s' * (len(when) > 1)} on {place} · {_days(when)}"
+        for place, when in sorted(dates.items(), key=lambda one: -len(one[1]))
+    ]
+    return "\n".join([f"In {how}:", "", *lines])
+
+
+def _days(dates: Sequence[str]) -> str:
+    first, last = min(dates)[:10], max(dates)[:10]
+    return first if first == last else f"{first} to {last}"
 
 
 def _counts(found: Sequence[SelfJudged]) -> str:
