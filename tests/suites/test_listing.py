@@ -212,19 +212,38 @@ def test_admission_marks_what_cannot_tell_and_unmarks_what_can(tmp_path: Path, m
         None,
         "zeros pass",
     )
+    assert of_folder(folder)[0].admitted and of_folder(folder)[0].degenerate is None
     marks.enter([found("valid", "float16")])
-    assert json.loads(table.read_text()) == {}
+    assert marks.degenerate(entry.source.sha256) is None
+    (mark,) = json.loads(table.read_text()).values()
+    assert mark["reasons"] == {"float32": "", "float16": ""}
 
 
-@pytest.mark.parametrize(("dtype", "said"), [("float32", ""), ("bfloat16", ", not admitted in bfloat16")])
-def test_a_listing_in_a_dtype_without_marks_says_that_nobody_looked(dtype: str, said: str, tmp_path: Path) -> None:
-    """For KernelBench alone: no other suite is in the table."""
-    ceilings = datasheet_ceilings("H100", dtype)
-    suite = Selection(source=str(checkout(tmp_path)), level="3").load(dtype, "cpu")
-    head = listing_head(suite, list(listed(suite, dtype, ceilings)))
-    assert head == f"kernelbench: 3 problems{said}; suite {suite.sha256[:16]}"
+@pytest.mark.parametrize("decided", [0, 2, 3])
+def test_a_listing_says_on_how_many_problems_admission_did_not_decide(
+    decided: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of KernelBench alone: what was too large for the machine looked as sound as what was looked at."""
+    suite = Selection(source=str(checkout(tmp_path)), level="3").load("float32", "cpu")
+    table = tmp_path / "marks.json"
+    table.write_text(
+        json.dumps({e.source.sha256: {"problem": e.name, "reasons": {"float32": ""}} for e in suite.entries[:decided]})
+    )
+    monkeypatch.setattr(marks, "TABLE", table)
+    ceilings = datasheet_ceilings("H100", "float32")
+    records = list(listed(suite, "float32", ceilings))
+    assert sum(record.admitted for record in records) == decided
+    said = {0: ", not admitted in float32", 2: ", 1 not admitted in float32", 3: ""}[decided]
+    assert listing_head(suite, records) == f"kernelbench: 3 problems{said}; suite {suite.sha256[:16]}"
     other = replace(suite, name="another")
-    assert "admitted" not in listing_head(other, list(listed(other, dtype, ceilings)))
+    assert "admitted" not in listing_head(other, records)
+
+
+def test_marks_are_entered_in_a_checkout_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks.demand_checkout()
+    monkeypatch.setattr(marks, "CHECKOUT", tmp_path)
+    with pytest.raises(UsageError, match="--mark enters into a checkout's own table"):
+        marks.demand_checkout()
 
 
 def test_the_packages_own_table_can_be_read() -> None:

@@ -90,7 +90,7 @@ def analyze(
     reasons = _degenerate(found, suite)
     analysis, answers, sources = analyzed(found, opponents, suite, reasons, p_values, k_values)
     if suite is not None and (unseen := not_admitted(suite, {one.verdict.dtype for one in found.judged})):
-        note = f"{suite.name} is {unseen}: only the judge's own flags say which problems are degenerate there"
+        note = f"{suite.name}, {unseen}: only the judge's own flags say which problems are degenerate there"
         analysis = analysis.model_copy(update={"notes": (*analysis.notes, note)})
     console.print(analysis_text(analysis))
     if os.access(run, os.W_OK):

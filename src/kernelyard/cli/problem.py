@@ -23,7 +23,7 @@ from kernelyard.report import markers
 from kernelyard.report.admission import admission_lines, admission_table
 from kernelyard.suites.admission import admit_all, problem_files
 from kernelyard.suites.admission_records import AdmissionRecords
-from kernelyard.suites.degenerate import enter
+from kernelyard.suites.degenerate import demand_checkout, enter
 from kernelyard.suites.kernelbench import EXPECTED, load_problem, read_source
 from kernelyard.suites.operators import operator_problem, operator_source
 
@@ -35,6 +35,8 @@ def _problems() -> None:
     """Problems: what a solution is judged by."""
 
 
+LIBRARY = "library"
+"""The operators' group in a table, whose texts are made here and marked nowhere."""
 Wanted = str | Path
 """An operator of the library by its name, or a file."""
 
@@ -53,7 +55,7 @@ def check(
         Path | None, typer.Option(help="A file that keeps each record as it is made; what it decides is not redone.")
     ] = None,
     table: Annotated[Path | None, typer.Option(help="A Markdown file in which to renew the table.")] = None,
-    mark: Annotated[bool, typer.Option("--mark", help="Enter the degenerate ones in the package's table.")] = False,
+    mark: Annotated[bool, typer.Option("--mark", help="Enter what was decided in the checkout's table.")] = False,
     json: Annotated[bool, typer.Option("--json", help="A line of JSON for each problem, last of stdout.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
@@ -72,6 +74,8 @@ def check(
     kind = kept.device_type or devices[0].type
     if table is not None:
         markers.demand(table, f"admission:{kind}")
+    if mark:
+        demand_checkout()
     if kept.cut_short:
         print(f"{records}: its last line was cut short and is left out", file=sys.stderr)
     wanted: list[Wanted] = [*operators, *files]
@@ -93,7 +97,7 @@ def check(
     groups: dict[str, list[Admission]] = {}
     for each in wanted:
         if each in found:
-            groups.setdefault("library" if isinstance(each, str) else each.parent.name, []).append(found[each])
+            groups.setdefault(LIBRARY if isinstance(each, str) else each.parent.name, []).append(found[each])
     _report(groups, table=None if left_out else table, kind=kind, mark=mark and not left_out, json=json)
     if left_out:
         print(f"interrupted: {left_out} of {len(sources)} problems not looked at, no table written", file=sys.stderr)
@@ -146,7 +150,7 @@ def _report(
     if table is not None:
         markers.replace(table, f"admission:{kind}", admission_table(groups))
     if mark:
-        enter(records)
+        enter(record for name, group in groups.items() if name != LIBRARY for record in group)
     if json:
         for record in records:
             print(record.model_dump_json())

@@ -1,7 +1,7 @@
-"""Problems that cannot tell a right answer from a wrong one, as `kernelyard problem check --mark` found them.
+"""What admission found of problems: which cannot tell a right answer from a wrong one, and which it never decided on.
 
-They stand in `kernelbench_admission.json` beside this file, by the hash of a problem's text and the dtype. Runs and
-analyses read it and count such problems apart.
+It stands in `kernelbench_admission.json` beside this file, by the hash of a problem's text and the dtype, as
+`kernelyard problem check --mark` enters it. Runs and analyses read it and count what cannot tell apart.
 """
 
 import json
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Record
 from kernelyard.core.whole_file import write_whole
 from kernelyard.judge.admission import Admission
@@ -16,6 +17,7 @@ from kernelyard.suites.selection import KERNELBENCH
 from kernelyard.suites.suite import Suite
 
 TABLE = Path(__file__).with_name("kernelbench_admission.json")
+CHECKOUT = Path(__file__).parents[3]
 
 
 class Mark(Record):
@@ -23,46 +25,54 @@ class Mark(Record):
 
     problem: str
     reasons: dict[str, str]
-    """By dtype, torch's name."""
+    """By dtype, torch's name: why it cannot tell; empty where it can."""
 
 
 def degenerate(sha256: str, dtype: str | None = None) -> str | None:
     """What is wrong with the problem of that text in `dtype`, or in any; None for one that is sound or was never looked
     at."""
-    mark = _marks(TABLE).get(sha256)
-    if mark is None:
-        return None
-    return mark.reasons.get(dtype) if dtype else next(iter(mark.reasons.values()))
+    reasons = _reasons(sha256)
+    return reasons.get(dtype) or None if dtype else next(filter(None, reasons.values()), None)
+
+
+def is_admitted(sha256: str, dtype: str) -> bool:
+    """Whether admission has decided on the problem of that text, one way or the other."""
+    return dtype in _reasons(sha256)
 
 
 def not_admitted(suite: Suite, dtypes: Iterable[str]) -> str:
-    """Says in which of `dtypes` KernelBench went through no admission: no mark means nothing there. Empty elsewhere.
+    """Says on how many of KernelBench's problems admission did not decide in `dtypes`; empty for all, and elsewhere."""
+    said = []
+    for dtype in sorted(dtypes) if suite.name == KERNELBENCH else ():
+        unseen = sum(not is_admitted(entry.source.sha256, dtype) for entry in suite.entries)
+        if unseen:
+            said.append(f"{'' if unseen == len(suite.entries) else f'{unseen} '}not admitted in {dtype}")
+    return ", ".join(said)
 
-    Marks are all that the table keeps, and in a dtype that was looked at there are some.
-    """
-    looked_at = {name for mark in _marks(TABLE).values() for name in mark.reasons}
-    unseen = sorted(set(dtypes) - looked_at) if suite.name == KERNELBENCH else []
-    return f"not admitted in {' and '.join(unseen)}" if unseen else ""
+
+def demand_checkout() -> None:
+    """Raises UsageError where the table is an installed package's, in which nobody would look for a change."""
+    if not (CHECKOUT / ".git").exists():
+        raise UsageError(f"--mark enters into a checkout's own table; expected one, and this is installed: {TABLE}")
 
 
 def enter(records: Iterable[Admission]) -> None:
-    """Enter what admission found: an invalid problem with its reason, a valid one by taking its entry away.
-
-    What was skipped or not loaded leaves the table as it is.
-    """
+    """Enter what admission decided; what was skipped or not loaded leaves the table as it is."""
     marks = dict(_marks(TABLE))
     for record in records:
-        before = marks.pop(record.problem_sha256, None)
-        reasons = dict(before.reasons) if before else {}
-        if record.status == "invalid_problem":
-            reasons[record.dtype] = record.reason
-        elif record.status == "valid":
-            reasons.pop(record.dtype, None)
-        if reasons:
-            marks[record.problem_sha256] = Mark(problem=record.problem, reasons=reasons)
+        if record.status not in ("valid", "invalid_problem"):
+            continue
+        before = marks.get(record.problem_sha256)
+        reasons = (before.reasons if before else {}) | {record.dtype: record.reason}
+        marks[record.problem_sha256] = Mark(problem=record.problem, reasons=reasons)
     ordered = sorted(marks.items(), key=lambda item: (item[1].problem, item[0]))
     write_whole(TABLE, json.dumps({sha256: mark.model_dump() for sha256, mark in ordered}, indent=1) + "\n")
     _marks.cache_clear()
+
+
+def _reasons(sha256: str) -> dict[str, str]:
+    mark = _marks(TABLE).get(sha256)
+    return mark.reasons if mark else {}
 
 
 @cache

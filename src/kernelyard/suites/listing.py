@@ -8,7 +8,7 @@ from kernelyard.core.verdict import Record
 from kernelyard.core.workload import DTYPES
 from kernelyard.judge.counting import Count, Uncountable, count
 from kernelyard.judge.floor import Ceilings, floor
-from kernelyard.suites.degenerate import degenerate
+from kernelyard.suites.degenerate import degenerate, is_admitted
 from kernelyard.suites.huggingface import described
 from kernelyard.suites.suite import Entry, Suite
 
@@ -32,6 +32,8 @@ class Listed(Record):
     reason: str = ""
     degenerate: str | None = None
     """How admission found that it cannot tell a right answer from a wrong one."""
+    admitted: bool = False
+    """Whether admission decided on it in this dtype, one way or the other."""
 
 
 def listed(suite: Suite, dtype: str, ceilings: Ceilings) -> Iterator[Listed]:
@@ -57,6 +59,7 @@ def _record(entry: Entry, dtype: str, ceilings: Ceilings, least: Count | None, r
         dtype=dtype,
         reason=reason,
         degenerate=degenerate(entry.source.sha256, dtype),
+        admitted=is_admitted(entry.source.sha256, dtype),
     )
     if least is None:
         return record
