@@ -95,7 +95,7 @@ def test_what_no_call_need_read_or_write_is_not_counted(made: dict[str, str], re
     made = {"inputs": "[torch.randint(1000, (3,))]"} | made
     cost = count(problem(**made), torch.float32).cost
     assert (cost.read_bytes, cost.write_bytes) == (read, written)
-    looks = problem(**made | {"forward": f"x[0].shape and torch.ones(1).item()\n        {made['forward']}"})
+    looks = problem(**made | {"forward": f"x[0].shape and torch.rand(1).item()\n        {made['forward']}"})
     with pytest.raises(Uncountable):
         count(looks, torch.float32)
     assert cost_of(looks.model_class(), looks.get_inputs()) == cost, "where it is called to be counted"
@@ -143,6 +143,32 @@ def test_a_constructor_may_look_at_values_and_a_forward_pass_may_not() -> None:
     with pytest.raises(Uncountable, match="ZeroDivisionError") as told:
         count(problem(inputs="[1 / 0]"), torch.float32)
     assert told.value.least is None
+
+
+@pytest.mark.parametrize(
+    ("looks", "steps"),
+    [
+        ("3 if 0 in torch.ones(4, 8) else 1", 1),
+        ("torch.arange(5).max().item()", 4),
+        ("torch.ones(8).mul_(3)[2].int().item()", 3),
+        ("5 if -1 in ids[:, [0, -1]] else 2", 2),
+        ("ids.shape[0] + int((ids >= 0).all())", 5),
+    ],
+)
+def test_values_that_hang_on_no_float_are_known(looks: str, steps: int) -> None:
+    """Models of language ask whether a mask has a zero, how far positions go, whether the first token is padding."""
+    text = f"ids = x[0]\n        return sum(self.f.weight @ self.f.weight.T for _ in range({looks}))"
+    counted = count(problem("self.f = nn.Linear(8, 4)", text, inputs="[torch.randint(9, (4, 8))]"), torch.float32)
+    assert counted.cost.operations == steps * 2 * 4 * 8 * 4
+
+
+@pytest.mark.parametrize(
+    "looks",
+    ["torch.rand(3).max().item()", "torch.empty(3).max().item()", "torch.ones(4, 8).mul_(x[0]).max().item()"],
+)
+def test_values_that_nobody_knows_are_not_made_up(looks: str) -> None:
+    with pytest.raises(Uncountable, match="looks at values"):
+        count(problem("self.f = nn.Linear(8, 4)", f"return x[0] * int({looks})"), torch.float32)
 
 
 @pytest.mark.parametrize("whose", ["x[0]", "torch.empty_like(x[0])", "self.f.weight.view(-1)"])

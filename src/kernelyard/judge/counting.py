@@ -16,6 +16,7 @@ from torch.utils.flop_counter import flop_registry
 from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.operator import Cost
 from kernelyard.core.problem import Problem, place
+from kernelyard.judge.known import MOST_ELEMENTS, Known
 from kernelyard.sandbox.wire import named_leaves
 
 META = torch.device("meta")
@@ -44,7 +45,10 @@ class Uncountable(Exception):
 
 
 def count(problem: Problem, dtype: torch.dtype) -> Count:
-    """Size and least cost of one call. Raises Uncountable for a problem that looks at values."""
+    """Size and least cost of one call. Raises Uncountable for a problem that looks at values.
+
+    Those of integers among small inputs, token ids, are of one draw where it looks at them.
+    """
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
@@ -57,19 +61,40 @@ def count(problem: Problem, dtype: torch.dtype) -> Count:
         elements = sum(tensor.numel() for tensor in held)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         try:
-            with META, _Operations(held) as counted, _Recurrent(counted):
-                answers = _tensors(model(*inputs))
-            cost = counted.cost(answers)
+            answers, cost = _forward(model, inputs, held, Known())
         except FAULTS as error:
-            raise Uncountable(
-                _why(error), Count(parameters, elements, Cost(_bytes(held), 0, 0, matrix=False))
-            ) from error
+            try:
+                if not _valueless(error):
+                    raise
+                answers, cost = _forward(model, inputs, held, _drawn(problem, inputs))
+            except FAULTS as last:
+                least = Count(parameters, elements, Cost(_bytes(held), 0, 0, matrix=False))
+                raise Uncountable(_why(last), least) from last
     return Count(parameters, elements + sum(answer.numel() for answer in answers), cost)
+
+
+def _forward(model: Module, inputs: Sequence[Any], held: Sequence[Tensor], known: Known) -> tuple[list[Tensor], Cost]:
+    with META, known, _Operations(held, known) as counted, _Recurrent(counted):
+        answers = _tensors(model(*inputs))
+    return answers, counted.cost(answers)
+
+
+def _drawn(problem: Problem, inputs: Sequence[Any]) -> Known:
+    """What is known when the integers among `inputs` are those of one draw, where all of them are few."""
+    known = Known()
+    if sum(tensor.numel() for tensor in _tensors(inputs)) > MOST_ELEMENTS:
+        return known
+    with torch.random.fork_rng(devices=[]):
+        drawn = _tensors([place(value, torch.float32, torch.device("cpu")) for value in problem.get_inputs()])
+    for tensor, copy in zip(_tensors(inputs), drawn, strict=True):
+        if not copy.is_floating_point() and copy.shape == tensor.shape:
+            known.give(tensor, copy)
+    return known
 
 
 def cost_of(model: Module, inputs: Sequence[Any]) -> Cost:
     """The least cost of a call, counted by making it."""
-    counted = _Operations(_tensors([inputs, model.state_dict()]))
+    counted = _Operations(_tensors([inputs, model.state_dict()]), Known())
     with torch.no_grad(), counted:
         answers = _tensors(model(*inputs))
     return counted.cost(answers)
@@ -125,16 +150,20 @@ class _Operations(TorchDispatchMode):
     FlopCounterMode's tree of modules costs a third more time.
     """
 
-    def __init__(self, held: Sequence[Tensor]) -> None:
+    def __init__(self, held: Sequence[Tensor], known: Known) -> None:
         super().__init__()
         self.total = 0
         self._held = held
+        self._known = known
         self._read = dict.fromkeys(map(_place, held), 0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default and (value := self._known.value(args[0])) is not None:
+            return value
         answer = func(*args, **kwargs)
         _without_addresses(tree_leaves(answer))
+        self._known.follow(func, args, kwargs, answer)
         if (formula := flop_registry.get(func.overloadpacket)) is not None:
             self.total += formula(*args, **kwargs, out_val=answer)
         # A view reads nothing; who takes it does.
