@@ -129,5 +129,6 @@ def test_what_is_degenerate_is_known_by_its_text_whether_or_not_a_suite_is_named
     assert told["notes"] == [
         f"degenerate, and counted here: {next(iter(record['degenerate']))} 1_Made_Up.py",
         "1 problems have several samples in a run, and are not compared one by one",
+        "of 1 problems a run has more samples than the other: shares here are of the first ones",
     ]
     assert "fast_1 against min(eager, compile)" in [each["what"] for each in told["summary"]]

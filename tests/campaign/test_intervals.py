@@ -27,6 +27,19 @@ def test_the_interval_covers_what_it_should_and_a_count_of_parts_lies_between_wh
     assert share(0, 0) is None
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.5), (0.2, 0.9), (0.5, 1.0)])
+def test_a_mean_of_shares_of_samples_is_covered_as_well(low: float, high: float) -> None:
+    """Each problem's share is `low` or `high`: what such a sum is off by is no more than a coin's."""
+    for chance in (0.05, 0.3, 0.6):
+        mean_share = low + chance * (high - low)
+        covered = sum(
+            math.comb(20, count) * chance**count * (1 - chance) ** (20 - count)
+            for count in range(21)
+            if (found := share(20 * low + count * (high - low), 20)).low <= mean_share <= found.high
+        )
+        assert covered >= 0.95
+
+
 def test_the_beta_function_has_its_closed_forms() -> None:
     assert beta(0.5, 0.5, 0.3) == pytest.approx(2 / math.pi * math.asin(0.3**0.5), rel=1e-12)
     assert beta(2, 3, 0.4) == pytest.approx(0.5248, rel=1e-12)
@@ -46,6 +59,16 @@ def test_a_mean_is_geometric_and_of_one_has_no_interval() -> None:
     assert mean([2.0]).low is None
     assert mean([]) is None
     assert mean([1e200] * 3).value == pytest.approx(1e200), "a product would overflow"
+
+
+def test_an_interval_that_says_nothing_is_left_out_and_none_is_beyond_what_can_be() -> None:
+    """Of 0.01x and 9x it went from 5e-20 to 2e18, across the page."""
+    wild = mean([0.01, 9.0])
+    assert wild.value == pytest.approx(0.3) and (wild.low, wild.high) == (None, None)
+    near = mean([1.0, 1.1])
+    assert near.low < 1 < 1.1 < near.high < 2
+    near_the_floor = [0.5, 0.9, 0.95]
+    assert mean(near_the_floor, most=1.0).high == 1.0 < mean(near_the_floor).high
 
 
 def test_pass_at_k_counts_the_draws() -> None:

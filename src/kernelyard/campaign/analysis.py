@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernelyard.campaign.intervals import Mean, Share, any_right, geometric, mean, share
+from kernelyard.campaign.intervals import WIDEST, Mean, Share, any_right, geometric, mean, share
 from kernelyard.campaign.kernelbench_score import KernelBenchScore
 from kernelyard.campaign.outcomes import OPPONENTS, Outcome
 from kernelyard.core.verdict import Decision, Record
@@ -18,7 +18,7 @@ Holds = Callable[[Outcome], bool]
 P_VALUES = (0.0, 1.0, 2.0)
 METHOD = (
     "95 % intervals: shares by Clopper and Pearson (exact binomial), geometric means by Student's t on logarithms, over"
-    " problems"
+    f" problems; none where it would reach further than {WIDEST:g} times either way"
 )
 
 
@@ -176,7 +176,7 @@ def group(name: str, answers: Sequence[Answers], p_values: Sequence[float], k_va
         pass_at={str(k): found for k in k_values if (found := _pass_at(counted, k))},
         against=tuple(_against(counted, opponent, p_values) for opponent in opponents),
         endings=_endings(outcomes),
-        floor=mean([near for each in counted if (near := _floor(each)) is not None]),
+        floor=mean([near for each in counted if (near := _floor(each)) is not None], most=1.0),
     )
 
 

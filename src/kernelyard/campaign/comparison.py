@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from kernelyard.campaign.analysis import Answers, p_text
-from kernelyard.campaign.intervals import LEVEL, geometric, holm, normal_p, product, sign_p, student_p
+from kernelyard.campaign.intervals import LEVEL, bounds, geometric, holm, normal_p, product, sign_p, student_p
 from kernelyard.campaign.outcomes import EAGER, OPPONENTS, Gain
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Record
@@ -52,7 +52,7 @@ class Difference(Record):
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
-    """Of speedups: a over b, with its 95 % interval."""
+    """Of speedups: a over b, with its 95 % interval where that says anything."""
     only_a: int | None = None
     only_b: int | None = None
     """Of shares: problems on which that run does better."""
@@ -96,7 +96,7 @@ def compare(a: Side, b: Side, p_values: Sequence[float], *, degenerate: Collecti
     for opponent in OPPONENTS:
         # To be right is to be so against nobody.
         asked = dict.fromkeys([0.0, *p_values]) if opponent == EAGER else [p for p in p_values if p]
-        summary += [found for p in asked if (found := _shares(p, opponent, pairs, even))]
+        summary += [found for p in asked if (found := _shares(p, opponent, even))]
         if speeds := _speeds(opponent, pairs):
             summary.append(speeds)
     single = [found for one, other in pairs if (found := _problem(one, other))]
@@ -108,7 +108,7 @@ def compare(a: Side, b: Side, p_values: Sequence[float], *, degenerate: Collecti
         left_out=left_out,
         summary=_adjusted(summary, 0.0),
         single=_adjusted(single, MARGIN),
-        notes=(*unlike, *_noted(a, b, places, pairs, degenerate)),
+        notes=(*unlike, *_noted(a, b, places, pairs, degenerate), *_cut(pairs, even)),
     )
 
 
@@ -123,6 +123,16 @@ def _noted(
         yield f"degenerate, and counted here: {', '.join(titles)}"
     if several := sum(any(len(side.outcomes) > 1 for side in pair) for pair in pairs):
         yield f"{several} problems have several samples in a run, and are not compared one by one"
+
+
+def _cut(pairs: Sequence["_Pair"], even: Sequence["_Pair"]) -> Iterator[str]:
+    """Else a share here would be taken for that of all samples."""
+    fewer = sum(
+        any(len(cut.outcomes) < len(side.counted) for side, cut in zip(*both, strict=True))
+        for both in zip(pairs, even, strict=True)
+    )
+    if fewer:
+        yield f"of {fewer} problems a run has more samples than the other: shares here are of the first ones"
 
 
 def _unlike(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str | None, str | None]]:
@@ -159,23 +169,21 @@ def _against(opponent: str) -> str:
     return "" if opponent == EAGER else f" against {opponent}"
 
 
-def _shares(p: float, opponent: str, pairs: Sequence[_Pair], even: Sequence[_Pair]) -> Difference | None:
-    """Shown is what all samples say; tested is `even`. None where no problem can be counted.
+def _shares(p: float, opponent: str, even: Sequence[_Pair]) -> Difference | None:
+    """Of `even` pairs. None where no problem can be counted.
 
     Beside KernelBench's results that is one which no baseline has: it can be right, and neither faster nor slower.
     """
-    pairs, even = ([pair for pair in some if p == 0 or _have(opponent, pair)] for some in (pairs, even))
+    pairs = [pair for pair in even if p == 0 or _have(opponent, pair)]
     if not pairs:
         return None
-    shown, tested = (
-        [(one.fast(opponent, p), other.fast(opponent, p)) for one, other in some] for some in (pairs, even)
-    )
-    ups, downs = sum(a > b for a, b in tested), sum(a < b for a, b in tested)
+    shares = [(one.fast(opponent, p), other.fast(opponent, p)) for one, other in pairs]
+    ups, downs = sum(a > b for a, b in shares), sum(a < b for a, b in shares)
     return Difference(
         what=f"fast_{p_text(p)}{_against(opponent)}",
         problems=len(pairs),
-        a=sum(a for a, _ in shown) / len(pairs),
-        b=sum(b for _, b in shown) / len(pairs),
+        a=sum(a for a, _ in shares) / len(pairs),
+        b=sum(b for _, b in shares) / len(pairs),
         only_a=ups,
         only_b=downs,
         chance=sign_p(ups, downs),
@@ -207,14 +215,15 @@ def _speeds(opponent: str, pairs: Sequence[_Pair]) -> Difference | None:
     if len(known) < 2:
         return None
     found = paired_ratio([a for a, _ in known], [b for _, b in known])
+    low, high = bounds(found)
     return Difference(
         what=f"speedup where both are right{_against(opponent)}",
         problems=len(known),
         a=geometric([a for a, _ in known]),
         b=geometric([b for _, b in known]),
         ratio=found.mean,
-        low=found.low,
-        high=found.high,
+        low=low,
+        high=high,
         chance=student_p([math.log(a / b) for a, b in known]),
         real=False,
     )

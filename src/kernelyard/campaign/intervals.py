@@ -8,6 +8,9 @@ from kernelyard.judge.statistics import Ratio, paired_ratio
 
 LEVEL = 0.05
 """Intervals are 95 % intervals, and a difference is real below this chance of none."""
+WIDEST = 100.0
+"""An interval that reaches further than so many times either way says nothing and is left out: that of two problems at
+0.01x and 9x goes from 5e-20 to 2e18."""
 
 
 class Share(Record):
@@ -22,7 +25,8 @@ class Share(Record):
 
 
 class Mean(Record):
-    """A geometric mean of ratios with its 95 % interval, null where one ratio alone says nothing of a spread."""
+    """A geometric mean of ratios with its 95 % interval; null where one ratio alone says nothing of a spread, or few
+    say no more than nothing."""
 
     of: int
     value: float
@@ -33,8 +37,8 @@ class Mean(Record):
 def share(count: float, of: int) -> Share | None:
     """Clopper and Pearson's exact interval of `count` out of `of`; None of nothing.
 
-    A count of fractions is a sum of shares within [0, 1], which spread less than a coin of the same mean: the interval
-    is then wider than it need be.
+    A count of fractions is a sum of shares within [0, 1], which spread less than a coin of the same mean: of 7000
+    distributions on two points, over 2 to 100 problems, none is covered less often than the coin, which is 95.3 %.
     """
     if of <= 0:
         return None
@@ -43,14 +47,23 @@ def share(count: float, of: int) -> Share | None:
     return Share(count=count, of=of, value=count / of, low=low, high=high)
 
 
-def mean(ratios: Sequence[float]) -> Mean | None:
-    """The geometric mean, in log space, with Student's t on the logarithms; None of nothing."""
+def mean(ratios: Sequence[float], most: float = math.inf) -> Mean | None:
+    """The geometric mean, in log space, with Student's t on the logarithms; None of nothing. No ratio can be above
+    `most`."""
     if not ratios:
         return None
     if len(ratios) == 1:
         return Mean(of=1, value=ratios[0], low=None, high=None)
     found = paired_ratio(ratios, [1.0] * len(ratios))
-    return Mean(of=len(ratios), value=found.mean, low=found.low, high=found.high)
+    low, high = bounds(found, most)
+    return Mean(of=len(ratios), value=found.mean, low=low, high=high)
+
+
+def bounds(found: Ratio, most: float = math.inf) -> tuple[float, float] | tuple[None, None]:
+    """The interval, which ends at `most`; none of one that says nothing."""
+    if found.high > WIDEST * found.mean:
+        return None, None
+    return found.low, min(found.high, most)
 
 
 def geometric(ratios: Sequence[float]) -> float:
