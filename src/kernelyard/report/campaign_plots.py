@@ -13,8 +13,9 @@ from kernelyard.campaign.outcomes import OPPONENTS
 from kernelyard.core.errors import UsageError
 from kernelyard.report.campaign_drawings import COLORS
 from kernelyard.report.distribution import BIN, LOOKS, curve, histogram, ratio_label
-from kernelyard.report.picture import write_png
-from kernelyard.report.provenance import wrapped
+from kernelyard.report.picture import wrapped, write_png
+
+FOOT_SIZE = 5.5
 
 
 def save_pictures(analysis: Analysis, answers: Sequence[Answers], folder: Path) -> list[Path]:
@@ -88,4 +89,5 @@ def _finish(figure: Figure, panels: Sequence[Axes], analysis: Analysis) -> None:
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
     foot = f"{', '.join(analysis.settings)}. {analysis.method}."
-    figure.supxlabel(wrapped(foot, 165), fontsize=5.5, color="#555555", x=0.01, ha="left", parse_math=False)
+    lines = wrapped(foot, 0.98 * figure.get_figwidth(), FOOT_SIZE)
+    figure.supxlabel(lines, fontsize=FOOT_SIZE, color="#555555", x=0.01, ha="left", parse_math=False)

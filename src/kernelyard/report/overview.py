@@ -16,8 +16,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from kernelyard.core.errors import UsageError, unknown
 from kernelyard.report import ledger
 from kernelyard.report.palette import OURS, styles
-from kernelyard.report.picture import source_of, write_png
-from kernelyard.report.provenance import provenance, wrapped
+from kernelyard.report.picture import source_of, wrapped, write_png
+from kernelyard.report.provenance import provenance
 from kernelyard.report.summary import dtype_of, dtypes_of, modes_of, sweeps
 from kernelyard.report.table import format_size
 
@@ -112,7 +112,7 @@ def draw_overview(rows: pd.DataFrame) -> Figure:
         handles, labels, loc="center left", bbox_to_anchor=(0.005, 1 - 0.52 / height), ncols=len(labels),
         frameon=False, fontsize=9, columnspacing=1.4,
     )  # fmt: skip
-    footer = wrapped(provenance(rows), int(18.5 * width))
+    footer = wrapped(provenance(rows), 0.976 * width, 7)
     figure.text(0.012, foot / 2, footer, fontsize=7, color="#555555", va="center", parse_math=False)
     return figure
 

@@ -18,8 +18,8 @@ from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.workload import parse_dtype
 from kernelyard.report import ledger
 from kernelyard.report.palette import styles
-from kernelyard.report.picture import write_png
-from kernelyard.report.provenance import provenance, wrapped
+from kernelyard.report.picture import wrapped, write_png
+from kernelyard.report.provenance import provenance
 from kernelyard.report.table import format_bytes, format_ms, format_size, without_zeros
 
 
@@ -222,7 +222,15 @@ def draw(chart: Chart) -> Figure:
     figure.legend(
         loc="upper left", bbox_to_anchor=(0.005, 0.945), ncols=8, frameon=False, fontsize=9, columnspacing=1.4
     )
-    figure.text(0.012, 0.045, wrapped(chart.footer, 190), fontsize=7.5, color="#555555", va="center", parse_math=False)
+    figure.text(
+        0.012,
+        0.045,
+        wrapped(chart.footer, 0.976 * figure.get_figwidth(), 7.5),
+        fontsize=7.5,
+        color="#555555",
+        va="center",
+        parse_math=False,
+    )
     return figure
 
 

@@ -1,7 +1,5 @@
 """Where and with what benchmark rows were measured, in one line."""
 
-import textwrap
-
 import pandas as pd
 
 
@@ -36,8 +34,3 @@ def provenance(frame: pd.DataFrame) -> str:
 
 def _several(values: pd.Series) -> str:
     return " and ".join(sorted(values.dropna().astype(str).unique()))
-
-
-def wrapped(line: str, columns: int) -> str:
-    """The line for the foot of a picture: three lines at most."""
-    return "\n".join(textwrap.wrap(line, columns)[:3])
