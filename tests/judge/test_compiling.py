@@ -94,6 +94,16 @@ def test_the_second_time_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> 
     assert build(solution) == built
 
 
+def test_one_text_is_built_once_whatever_its_files_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    solution = source(FAKE.format(content="first"))
+    built = build(solution)
+    other = replace(solution, path=solution.path.with_name("level_1_problem_2_sample_3_kernel.py"))
+    monkeypatch.setattr(Worker, "start", lambda *_, **__: pytest.fail("a worker was started"))
+    assert build(other) == built is not None
+    looks = replace(solution, text=solution.text + "\nname = __file__\n")
+    assert key(looks, CPU) != key(replace(looks, path=other.path), CPU)
+
+
 def test_what_one_solution_leaves_behind_reaches_no_other(cache: Path) -> None:
     """Same folder, same file, same name of the solution: only the text differs, and so does what is kept."""
     poisoned, honest = source(FAKE.format(content="poison")), source(FAKE.format(content="honest"))

@@ -32,6 +32,7 @@ from kernelyard.sandbox.session import Ended, Session, build_environment
 _BUILDERS = ("cpp_extension", "load_inline")
 # Only these end an evaluation before the run worker has tried; a source whose import needs a GPU ends in others.
 _FINAL = (Status.COMPILE_ERROR, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.REJECTED, Status.INFRA_ERROR)
+_NAMES = ("__file__", "__name__", "__module__", "inspect", "traceback", "sys.", "globals")
 _DIGEST_BYTES = 32
 KEPT_BYTES = 4 << 30
 """Of all that is kept. What one solution builds is a few MB, and 256 of whatever it likes where it means to fill the
@@ -112,8 +113,12 @@ def _worker(post: Post) -> Worker:
 
 
 def key(solution: Source, device: torch.device) -> str:
-    """Of everything that what is built depends on: the text, torch, Python, the compilers and their flags."""
-    parts = [solution.text, solution.path.name, torch.__version__, str(torch.version.cuda), platform.python_version()]
+    """Of everything that what is built depends on: the text, torch, Python, the compilers and their flags.
+
+    The file's name only where the text can learn it; else one text under two names would be built twice.
+    """
+    name = solution.path.name if any(word in solution.text for word in _NAMES) else ""
+    parts = [solution.text, name, torch.__version__, str(torch.version.cuda), platform.python_version()]
     parts += [f"{name}={value}" for name, value in build_environment(device).items()]
     parts += [f"{name}={os.environ.get(name)}" for name in ("CUDA_HOME", "CUDA_PATH")]
     for program in ("c++", "g++", "nvcc", "ninja"):
