@@ -42,7 +42,8 @@ def _of_the_run(run: "Run", opponents: Opponents, suite: Suite | None) -> Iterab
     if run.judged and run.foreign:
         also = f", and with them {len(run.theirs)} problems" if run.theirs else ""
         where = "in its line and in no other" if suite is None or suite.whole else "in no line"
-        yield f"{len(run.foreign)} samples were judged by KernelBench alone: they are {where}{also}"
+        remedy = "`kernelyard run RUN --again` judges them here"
+        yield f"{len(run.foreign)} samples were judged by KernelBench alone: they are {where}{also}; {remedy}"
     if not run.judged and any(map(is_ours, run.entries)):
         yield f"judged by kernelyard, whose {FILE_NAME} is gone: what {RESULTS} keeps has no interval and no decision"
     elif not run.judged:
