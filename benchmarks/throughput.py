@@ -1,6 +1,6 @@
 """Candidates an hour: KernelBench's own `eval_from_generations.py` and `kernelyard run`, on the same sixty.
 
-    python benchmarks/throughput.py CHECKOUT OUT [--problems 19-28] [--ways ours-cold,best-cold,...] [--beside OUT...]
+    python benchmarks/throughput.py CHECKOUT OUT [--level 1] [--problems 19-28] [--ways ours-cold,...] [--beside OUT...]
 
 CHECKOUT is KernelBench's (423217d was used), OUT a folder for logs, results and `throughput.json`, to which every way
 is added as it ends: they may be taken one at a time, with the same OUT. The ways:
@@ -9,6 +9,9 @@ is added as it ends: they may be taken one at a time, with the same OUT. The way
 - `best-cold`, `best-warm`: theirs with build_cache and all CPU workers; CUDA and Triton solutions are two runs there,
   whose times are added. What a cold run takes without the builds before it, by its own progress bar, stands beside it;
 - `defaults`: theirs as it comes, where each candidate is built when its turn comes. `--problems 19-19` tells as much.
+
+Level 1's problems 19 to 28 are KernelBench's largest, 13 GB each; `--level 2 --problems 70-79` are of its usual size,
+0.04 to 0.6 GB, where theirs takes a quarter of the time, and all ways fit an evening.
 
 Ours has a deadline of 30 s for the checks and 60 for the timing, several times what either takes. Theirs, for all of a
 candidate, stays at its 180: of 6.4 GB it draws seven sets on one core, and with 60 none would be judged. That is an
@@ -74,7 +77,7 @@ def timed(command: list[str], log: Path, environment: dict[str, str], cwd: Path)
     return time.monotonic() - begin
 
 
-def ours(out: Path, checkout: Path, problems: range, *, warm: bool) -> dict[str, Any]:
+def ours(out: Path, checkout: Path, level: int, problems: range, *, warm: bool) -> dict[str, Any]:
     run = out / "ours"
     for name in (
         RESULTS,
@@ -87,7 +90,7 @@ def ours(out: Path, checkout: Path, problems: range, *, warm: bool) -> dict[str,
     cache = out / "our_cache"
     if not warm:
         shutil.rmtree(cache, ignore_errors=True)
-    command = [sys.executable, "-m", "kernelyard", "run", str(run), "--source", str(checkout), "--level", "1"]
+    command = [sys.executable, "-m", "kernelyard", "run", str(run), "--source", str(checkout), "--level", str(level)]
     command += ["--ids", f"{problems[0]}-{problems[-1]}", "--timeout", "compile=300,load=300,check=30,time=60"]
     environment = {**os.environ, "KERNELYARD_CACHE": str(cache)}
     way = "ours-warm" if warm else "ours-cold"
@@ -97,7 +100,7 @@ def ours(out: Path, checkout: Path, problems: range, *, warm: bool) -> dict[str,
     return {"seconds": seconds, "verdicts": _ours_told(results)}
 
 
-def theirs(out: Path, checkout: Path, problems: range, way: str) -> dict[str, Any]:
+def theirs(out: Path, checkout: Path, level: int, problems: range, way: str) -> dict[str, Any]:
     """The two kinds one after the other."""
     stand_ins = out / "stand_ins"
     stand_ins.mkdir(exist_ok=True)
@@ -117,7 +120,7 @@ def theirs(out: Path, checkout: Path, problems: range, way: str) -> dict[str, An
             "runs_dir": out,
             "kernel_eval_build_dir": cache / kind,
             "dataset_src": "local",
-            "level": 1,
+            "level": level,
             "subset": f"[{problems[0]},{problems[-1]}]",
             "num_samples_per_problem": samples,
             "backend": kind,
@@ -207,21 +210,34 @@ def _pair(name: str, mine: str, other: str) -> str:
     return f"  {name:<6} {mine} / {other}{f'   ({fault})' if fault else ''}"
 
 
+def _references(checkout: Path, level: int, problems: range) -> dict[int, str]:
+    files = (checkout / f"KernelBench/level{level}").glob("*.py")
+    numbered = {int(file.name.split("_")[0]): file for file in files}
+    return {number: numbered[number].read_text() for number in problems}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--problems", default=f"{candidates.FIRST}-{candidates.LAST}", help="of 19-28, a range")
+    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument(
+        "--problems", default=f"{candidates.FIRST}-{candidates.LAST}", help="a range; of level 1, of it"
+    )
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--beside", type=Path, nargs="*", default=[], help="OUTs of other problems, to be added")
     given = parser.parse_args()
     checkout, out = given.checkout.resolve(), given.out.resolve()
     first, _, last = given.problems.partition("-")
     problems = range(int(first), int(last or first) + 1)
-    if not candidates.FIRST <= problems[0] <= problems[-1] <= candidates.LAST or not (checkout / SCRIPT).exists():
-        parser.error(f"expected a checkout with {SCRIPT}, and problems of {candidates.FIRST}-{candidates.LAST}")
+    whole = given.level == 1
+    if not problems or (whole and not candidates.FIRST <= problems[0] <= problems[-1] <= candidates.LAST):
+        parser.error(f"expected a range of problems, of level 1 within {candidates.FIRST}-{candidates.LAST}")
+    if not (checkout / SCRIPT).exists():
+        parser.error(f"expected a checkout of KernelBench, with {SCRIPT}")
     if not out.exists():
-        candidates.write(out / "cuda", out / "triton", out / "ours", problems)
+        references = {} if whole else _references(checkout, given.level, problems)
+        candidates.write(out / "cuda", out / "triton", out / "ours", given.level, problems, references)
     record = out / "throughput.json"
     found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
     beside = [json.loads((one / "throughput.json").read_text()) for one in given.beside]
@@ -229,9 +245,9 @@ def main() -> None:
         if way not in WAYS:
             parser.error(f"unknown way {way!r}; expected one of {', '.join(WAYS)}")
         if way.startswith("ours"):
-            found[way] = ours(out, checkout, problems, warm=way.endswith("warm"))
+            found[way] = ours(out, checkout, given.level, problems, warm=way.endswith("warm"))
         else:
-            found[way] = theirs(out, checkout, problems, way)
+            found[way] = theirs(out, checkout, given.level, problems, way)
         record.write_text(json.dumps(found, indent=1))
     print(report(together([found, *beside])), flush=True)
 

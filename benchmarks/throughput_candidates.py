@@ -1,9 +1,12 @@
-"""Sixty solutions to KernelBench's level 1, problems 19 to 28: forty by `load_inline`, twenty in Triton, some faulty.
+"""Sixty solutions to ten of KernelBench's problems: forty by `load_inline`, twenty in Triton, some faulty.
 
-The problem numbers are without a gap, because KernelBench takes them as a range. The kernels are plain and honest, one
-element a thread or one row a block; the faulty ones fail in as many ways as there are.
+To level 1's problems 19 to 28, of 13 GB each, whole ones: plain and honest kernels, one element a thread or one row a
+block. To others the reference's own code, whose answer a kernel writes once more, as where a model has replaced one
+step. The faulty ones fail in as many ways as there are. The numbers are without a gap, because KernelBench takes them
+as a range.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 # (number, CUDA expression of v, Triton expression of v); the two that reduce rows have kernels of their own.
@@ -40,13 +43,17 @@ extension = load_inline(
 )
 
 
-class ModelNew(torch.nn.Module):
+{model}
+        {body}
+'''
+_WHOLE = """class ModelNew(torch.nn.Module):
     def __init__(self, *_):
         super().__init__()
 
-    def forward(self, x):
-        {body}
-'''
+    def forward(self, x):"""
+_BEHIND = """class ModelNew(Model):
+    def forward(self, *given):
+        x = super().forward(*given).contiguous()"""
 _ELEMENT_KERNEL = """__global__ void {name}(const float* x, float* y, long n) {{
     long stride = (long)gridDim.x * {threads};
     for (long i = (long)blockIdx.x * {threads} + threadIdx.x; i < n; i += stride) {{
@@ -166,34 +173,48 @@ def fault_of(number: int, sample: int) -> str:
     """What is wrong with a sample of `both`; empty for an honest one."""
     if sample == 5 and number % 5 in TRITON_FAULTS:
         return TRITON_FAULTS[number % 5][0]
-    return list(FAULTS)[number - FIRST] if sample == 3 else ""
+    return _faults(number)[0] if sample == 3 else ""
 
 
-def cuda(number: int, threads: int, flags: str, body: str, fault: str = "") -> str:
-    """A solution by `load_inline`."""
+def _faults(number: int) -> tuple[str, str]:
+    """What is wrong with the problem's faulty CUDA sample, and what its forward pass does instead."""
+    return list(FAULTS.items())[(number - FIRST) % len(FAULTS)]
+
+
+def cuda(number: int, threads: int, flags: str, body: str, fault: str = "", reference: str = "") -> str:
+    """A solution by `load_inline`; with a `reference`, one that stands behind it."""
     name = f"problem_{number}_{threads}"
-    if number in ROWS:
+    if number in ROWS and not reference:
         given = {"name": name, "threads": threads, "expression": _ROW_EXPRESSIONS[ROWS[number]]}
         kernel, launch = _ROW_KERNEL.format(**given), _ROW_LAUNCH.format(**given)
     else:
-        given = {"name": name, "threads": threads, "expression": ELEMENTWISE[number][0]}
+        expression = "v" if reference else ELEMENTWISE[number][0]
+        given = {"name": name, "threads": threads, "expression": expression}
         kernel, launch = _ELEMENT_KERNEL.format(**given), _ELEMENT_LAUNCH.format(**given)
     if fault == "does not compile":
         kernel = kernel.replace("{", "{ undeclared = 1;", 1)
     if fault == "reads far beyond":
         launch = launch.replace("x.data_ptr<float>()", "x.data_ptr<float>() + (1L << 40)")
-    return _CUDA.format(kernel=kernel, launch=launch, name=name, flags=flags, body=body)
+    if reference:
+        body = body.replace("x.zero_()", "given[0].zero_()")
+    model = _BEHIND if reference else _WHOLE
+    return reference + _CUDA.format(kernel=kernel, launch=launch, name=name, flags=flags, model=model, body=body)
 
 
-def triton(number: int, block: int) -> str:
-    """A solution in Triton."""
+def triton(number: int, block: int, reference: str = "") -> str:
+    """A solution in Triton; with a `reference`, one that stands behind it."""
+    if reference:
+        return reference + _TRITON.format(expression="v", block=block).replace(_WHOLE, _BEHIND)
     if number in ROWS:
         return _TRITON_ROWS.format(expression=_TRITON_ROW_EXPRESSIONS[ROWS[number]], block=block)
     return _TRITON.format(expression=ELEMENTWISE[number][1], block=block)
 
 
-def write(cuda_folder: Path, triton_folder: Path, both: Path, problems: range) -> int:
-    """The candidates to `problems`, by KernelBench's names: four by `load_inline` and two in Triton for each.
+def write(
+    cuda_folder: Path, triton_folder: Path, both: Path, level: int, problems: range, references: Mapping[int, str]
+) -> int:
+    """The candidates to `problems`, by KernelBench's names: four by `load_inline` and two in Triton for each, behind
+    the references whose texts are given.
 
     KernelBench judges one kind in a run, so they lie in a folder each, and in one for us, where the Triton samples
     are 4 and 5. Returns how many there are.
@@ -203,20 +224,21 @@ def write(cuda_folder: Path, triton_folder: Path, both: Path, problems: range) -
     fine = "return extension.forward(x)"
     optimised = ', extra_cuda_cflags=["-O3"], extra_cflags=["-O3"]'
     for number in problems:
-        fault = list(FAULTS)[number - FIRST]
+        fault, body = _faults(number)
+        reference = references.get(number, "")
         texts = [
-            cuda(number, 256, "", fine),
-            cuda(number, 512, "", fine),
-            cuda(number, 1024, optimised, fine),
-            cuda(number, 128, "", FAULTS[fault], fault),
+            cuda(number, 256, "", fine, reference=reference),
+            cuda(number, 512, "", fine, reference=reference),
+            cuda(number, 1024, optimised, fine, reference=reference),
+            cuda(number, 128, "", body, fault, reference),
         ]
-        second = triton(number, 2048)
+        second = triton(number, 2048, reference)
         if number % 5 in TRITON_FAULTS:
             second = second.replace(*TRITON_FAULTS[number % 5][1:], 1)
         for sample, text in enumerate(texts):
             for folder in (cuda_folder, both):
-                (folder / f"level_1_problem_{number}_sample_{sample}_kernel.py").write_text(text)
-        for sample, text in enumerate([triton(number, 1024), second]):
-            (triton_folder / f"level_1_problem_{number}_sample_{sample}_kernel.py").write_text(text)
-            (both / f"level_1_problem_{number}_sample_{sample + 4}_kernel.py").write_text(text)
+                (folder / f"level_{level}_problem_{number}_sample_{sample}_kernel.py").write_text(text)
+        for sample, text in enumerate([triton(number, 1024, reference), second]):
+            (triton_folder / f"level_{level}_problem_{number}_sample_{sample}_kernel.py").write_text(text)
+            (both / f"level_{level}_problem_{number}_sample_{sample + 4}_kernel.py").write_text(text)
     return 6 * len(problems)
