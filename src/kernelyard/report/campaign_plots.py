@@ -36,7 +36,7 @@ def save_pictures(analysis: Analysis, answers: Sequence[Answers], folder: Path) 
 
 def draw_fast_p(analysis: Analysis, answers: Sequence[Answers], opponents: Sequence[str]) -> Figure:
     """A curve for each opponent; the band is the interval."""
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.subplots()
     for opponent in opponents:
         points = curve(answers, opponent)
@@ -57,7 +57,7 @@ def draw_fast_p(analysis: Analysis, answers: Sequence[Answers], opponents: Seque
 
 def draw_speedups(analysis: Analysis, answers: Sequence[Answers], opponents: Sequence[str]) -> Figure:
     """A histogram for each opponent, coloured by decision, on one axis."""
-    figure = Figure(figsize=(6.4, 0.9 + 2.2 * len(opponents)), layout="constrained")
+    figure = Figure(figsize=(6.4, 0.7 + 2.2 * len(opponents)), layout="constrained")
     panels = figure.subplots(len(opponents), 1, sharex=True, squeeze=False)[:, 0].tolist()
     seen: set[str] = set()
     for axes, opponent in zip(panels, opponents, strict=True):
@@ -88,6 +88,8 @@ def _finish(figure: Figure, panels: Sequence[Axes], analysis: Analysis) -> None:
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
-    foot = f"{', '.join(analysis.settings)}. {analysis.method}."
+    foot = f"{analysis.method}. {', '.join(analysis.settings)}."
     lines = wrapped(foot, 0.98 * figure.get_figwidth(), FOOT_SIZE)
+    # Of its own height: eight lines would else take a quarter of what is drawn.
+    figure.set_figheight(figure.get_figheight() + (lines.count("\n") + 1) * 1.2 * FOOT_SIZE / 72)
     figure.supxlabel(lines, fontsize=FOOT_SIZE, color="#555555", x=0.01, ha="left", parse_math=False)

@@ -1,6 +1,7 @@
 """Pictures as PNGs."""
 
 import io
+import math
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -12,6 +13,8 @@ from kernelyard.core.whole_file import write_whole
 
 # Drawn, letters are fitted to pixels: 1.2 % wider in 7.5 points at 150 dots an inch.
 WIDER = 0.97
+MOST_LINES = 8
+"""Of a foot: what a run says of itself has no end where somebody else wrote it."""
 
 
 def write_png(path: Path, figure: Figure, dpi: int, source: str = "") -> None:
@@ -35,11 +38,11 @@ def source_of(path: Path) -> str:
 
 def wrapped(line: str, inches: float, size: float) -> str:
     """The line in as many as it takes at that font size: by the width of its letters, for capitals are half as wide
-    again, and what was cut by their number ran out of the picture."""
+    again, and what was cut by their number ran out of the picture. Beyond `MOST_LINES` it ends in an ellipsis."""
     font, room = FontProperties(size=size), WIDER * 72 * inches
     lines: list[str] = []
     end = space = _points(" ", font)
-    for word in line.split():
+    for word in (piece for whole in line.split() for piece in _pieces(whole, font, room)):
         width = _points(word, font)
         if lines and end + space + width <= room:
             lines[-1] += f" {word}"
@@ -47,7 +50,16 @@ def wrapped(line: str, inches: float, size: float) -> str:
         else:
             lines.append(word)
             end = width
-    return "\n".join(lines)
+    return "\n".join(lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], "…"])
+
+
+def _pieces(word: str, font: FontProperties, room: float) -> list[str]:
+    """The word, cut where it is wider than a line."""
+    count = math.ceil(_points(word, font) / (0.9 * room))
+    if count <= 1:
+        return [word]
+    length = max(1, len(word) // count)
+    return [word[i : i + length] for i in range(0, len(word), length)]
 
 
 def _points(text: str, font: FontProperties) -> float:
