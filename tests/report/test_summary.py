@@ -1,5 +1,7 @@
 """An operator's section of a document: sweeps, dtypes in one cell, memory and host folded, what falls short."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,6 +24,11 @@ HOST = {
 
 def frame(rows: list[Any]) -> pd.DataFrame:
     return pd.DataFrame([row.model_dump() for row in rows]).astype(ledger.DTYPES)
+
+
+def besides_targets(rows: list[Any]) -> list[str]:
+    """On a device that no target is asked of."""
+    return verdict(frame([row.model_copy(update={"gpu_name": "NVIDIA H200"}) for row in rows]))
 
 
 @pytest.fixture
@@ -99,7 +106,7 @@ def test_cells_slower_than_the_best_other_are_named_worst_first(make_row) -> Non
         )
         for name, ms in times.items()
     ]
-    assert verdict(frame(rows)) == [
+    assert besides_targets(rows) == [
         "slower than liger by 100.0 %: rms_norm bfloat16 forward N=1k",
         "slower than quack by 3.1 %: rms_norm bfloat16 forward N=64k",
     ]
@@ -109,19 +116,47 @@ def test_only_what_was_interleaved_with_the_best_of_ours_is_compared(make_row) -
     """In another run a provider may look faster or slower by what the machine was that day."""
     now = [make_row("cuda", ms=0.5), make_row("eager", ms=0.8)]
     before = [make_row(name, ms=ms, copy_gbps=2600.0) for name, ms in (("quack", 0.3), ("triton", 0.7))]
-    assert verdict(frame([*now, *before, make_row("liger", ms=0.3, copy_gbps=2700.0)])) == [
+    assert besides_targets([*now, *before, make_row("liger", ms=0.3, copy_gbps=2700.0)]) == [
         "nowhere more than 2 % slower than the best of eager (1 cells)",
         "timed apart from the best of triton and cuda, and not compared: liger in 1 cells, quack in 1 cells",
     ]
-    assert verdict(frame([*now, before[0], make_row("triton", ms=0.33, copy_gbps=2600.0)])) == [
+    assert besides_targets([*now, before[0], make_row("triton", ms=0.33, copy_gbps=2600.0)]) == [
         "slower than quack by 10.0 %: softmax bfloat16 forward N=1k",
         "timed apart from the best of triton and cuda, and not compared: eager in 1 cells",
     ]
 
 
 def test_nothing_to_compare_is_nothing_said(make_row) -> None:
-    assert verdict(frame([make_row("cuda"), make_row("triton")])) == []
+    assert besides_targets([make_row("cuda"), make_row("triton")]) == []
     assert verdict(frame([make_row("eager"), make_row("liger")])) == []
+
+
+def test_what_falls_short_of_its_target_is_named_and_nothing_is_rounded_up(make_row) -> None:
+    rows = [
+        make_row(provider, x=x, percent_of_floor=percent, extra_benchmark_config_str=ledger.config_text(dtype), **more)
+        for provider, x, percent, dtype, more in (
+            ("cuda", 1024, 96.996, "bfloat16", {}),
+            ("triton", 1024, 80.0, "bfloat16", {}),
+            ("cuda", 262144, 95.0, "float32", {}),
+            ("cuda", 1024, 10.0, "float16", {}),
+            ("eager", 4096, 10.0, "float32", {}),
+            ("cuda", 1024, 10.0, "float32", {"kernel_operation_mode": "full"}),
+            ("cuda", 1024, 10.0, "float32", {"gpu_name": "NVIDIA H200"}),
+            ("cuda", 16, 84.0, "float32", {"x_name": "rows"}),
+        )
+    ]
+    assert verdict(frame(rows)) == [
+        "1 of 3 cells with a target reach it",
+        "short of its target: softmax bfloat16 forward N=1k, 96.99 % (97)",
+        "short of its target: softmax float32 forward rows=16, 84.00 % (85)",
+    ]
+
+
+def test_the_documents_own_count_is_the_tables() -> None:
+    document = (Path(__file__).parents[2] / "docs/results.md").read_text()
+    cells = re.findall(r"^- (\d+) of (\d+) cells with a target reach it$", document, re.MULTILINE)
+    reached, asked = (sum(map(int, column)) for column in zip(*cells, strict=True))
+    assert f"Of the {asked} cells with a target, the tables below show {reached} that meet it" in document
 
 
 def test_without_floors_the_times_stand_there(make_row) -> None:

@@ -91,6 +91,21 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class Target:
+    """The percent of a copy of as many bytes that the best of triton and cuda is to reach, on an H100 in bfloat16 and
+    float32."""
+
+    x_name: str
+    """Of the sweeps that it is asked of."""
+    mode: Mode
+    steps: tuple[tuple[int, float], ...]
+    """The largest x and the percent, ascending; beyond the last nothing is asked."""
+
+    def percent(self, x: float) -> float | None:
+        return next((percent for largest, percent in self.steps if x <= largest), None)
+
+
+@dataclass(frozen=True)
 class Operator:
     """One operator of the library. Its backends are the files beside its definition."""
 
@@ -118,4 +133,6 @@ class Operator:
     """With a backend's arguments: the positional and the named arguments of the public function for the same call."""
     outputs: tuple[str, ...] = ("output",)
     """Names of what a call returns: one tensor, or a tuple of as many as there are names."""
+    targets: tuple[Target, ...] = ()
+    """What `bench` and the tables hold it against."""
     tolerance: Tolerance = Tolerance()

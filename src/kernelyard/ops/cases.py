@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kernelyard.core.operator import Cost, Sweep
+from kernelyard.core.operator import Cost, Sweep, Target
 from kernelyard.core.workload import DTYPES, Mode, Workload
 
 ROW_OF_MILLIONS = 4_194_304
@@ -45,6 +45,16 @@ def by_length(dtype: str, device_type: str, x_label: str = "row length") -> Swee
     whole = elements(dtype, device_type)
     points = tuple((n, Workload.of(whole // n, n, dtype=dtype)) for n in lengths)
     return Sweep(x_name="N", x_label=x_label, points=points)
+
+
+def to_reach(mode: Mode, short: float, long: float, longest: float | None = None) -> Target:
+    """Percents to 16384, 65536 and 262144 columns of `by_length`."""
+    steps = ((16384, short), (65536, long))
+    return Target("N", mode, steps if longest is None else (*steps, (262144, longest)))
+
+
+MILLIONS_TO_REACH = Target("rows", Mode.FORWARD, ((16, 85),))
+"""Of `of_millions`."""
 
 
 def of_millions(dtype: str) -> Sweep:

@@ -7,7 +7,7 @@ import torch
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops.cases import Cases, elements, of_mode, small
+from kernelyard.ops.cases import Cases, elements, of_mode, small, to_reach
 from kernelyard.ops.inputs import generator_of, laid_out
 
 
@@ -67,6 +67,8 @@ def sweeps(dtype: str, device_type: str, **options: Any) -> tuple[Sweep, ...]:
         small(dtype, **options),
     )
 
+
+TARGETS = (to_reach(Mode.FORWARD, 95, 95), to_reach(Mode.BACKWARD, 95, 95))
 
 EVERY_DTYPE: Cases = (
     ((4, 1), {}),

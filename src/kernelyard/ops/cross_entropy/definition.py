@@ -7,7 +7,7 @@ import torch
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops.cases import Cases, by_length, grid, small
+from kernelyard.ops.cases import Cases, by_length, grid, small, to_reach
 from kernelyard.ops.cross_entropy.reference import cross_entropy
 from kernelyard.ops.inputs import generator_of, laid_out
 
@@ -199,6 +199,7 @@ DEFINITION = Operator(
     workloads=grid(_EVERY_DTYPE, _ONCE),
     gpu_workloads=grid(_GPU),
     sweeps=sweeps,
+    targets=(to_reach(Mode.FORWARD, 100, 100, 95), to_reach(Mode.FULL, 95, 95, 90)),
     ladder=ladder,
     workload_of=workload_of,
 )

@@ -7,7 +7,7 @@ import torch
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import DTYPES, Mode, Workload
-from kernelyard.ops.cases import Cases, by_length, grid, ladder, of_mode, small
+from kernelyard.ops.cases import Cases, by_length, grid, ladder, of_mode, small, to_reach
 from kernelyard.ops.diagonal_matmul.reference import diagonal_matmul
 from kernelyard.ops.inputs import generator_of, laid_out
 
@@ -100,6 +100,7 @@ DEFINITION = Operator(
     workloads=grid(_EVERY_DTYPE, _ONCE),
     gpu_workloads=grid(_GPU),
     sweeps=sweeps,
+    targets=(to_reach(Mode.FORWARD, 97, 97, 97), to_reach(Mode.BACKWARD, 95, 95, 95)),
     ladder=ladder,
     workload_of=workload_of,
 )

@@ -7,7 +7,7 @@ import torch
 
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops.cases import Cases, by_length, grid, ladder, of_mode, small
+from kernelyard.ops.cases import Cases, by_length, grid, ladder, of_mode, small, to_reach
 from kernelyard.ops.fused_add_rms_norm.reference import fused_add_rms_norm
 from kernelyard.ops.inputs import generator_of
 from kernelyard.ops.norm_cases import ON_A_GPU, norm_cost, parameter, values, workload_over_rows
@@ -114,6 +114,7 @@ DEFINITION = Operator(
     workloads=grid(_EVERY_DTYPE, _ONCE),
     gpu_workloads=grid((*ON_A_GPU, ((4, 70_001), {"offset": 1.0, "casting": "llama"}))),
     sweeps=sweeps,
+    targets=(to_reach(Mode.FORWARD, 97, 97, 95), to_reach(Mode.BACKWARD, 94, 88, 80)),
     ladder=ladder,
     workload_of=partial(workload_over_rows, "fused_add_rms_norm"),
 )

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from kernelyard.core.errors import UsageError
-from kernelyard.core.operator import Cost, Operator, Sweep
+from kernelyard.core.operator import Cost, Operator, Sweep, Target
 from kernelyard.core.workload import DTYPES, Mode, Workload
 from kernelyard.ops.cases import Cases, grid, of_mode, small
 from kernelyard.ops.fused_linear_rowsum.reference import fused_linear_rowsum
@@ -141,6 +141,9 @@ DEFINITION = Operator(
     workloads=grid(_EVERY_DTYPE, _ONCE),
     gpu_workloads=grid(_GPU),
     sweeps=sweeps,
+    targets=tuple(
+        Target(x_name, mode, ((16384, 90),)) for x_name in ("B=O", "B=O wide") for mode in (Mode.FORWARD, Mode.BACKWARD)
+    ),
     ladder=ladder,
     workload_of=workload_of,
 )

@@ -43,6 +43,7 @@ DEFINITION = Operator(
     workloads=grid((*gated.EVERY_DTYPE, *_TANH), gated.ONCE),
     gpu_workloads=grid((*gated.ON_A_GPU, ((4096, 4096), {"approximate": "tanh", "scale": 3}))),
     sweeps=sweeps,
+    targets=gated.TARGETS,
     ladder=ladder,
     workload_of=gated.workload_of,
 )

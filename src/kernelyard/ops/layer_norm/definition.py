@@ -7,7 +7,7 @@ import torch
 
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops.cases import Cases, by_length, grid, ladder, of_millions, small
+from kernelyard.ops.cases import MILLIONS_TO_REACH, Cases, by_length, grid, ladder, of_millions, small, to_reach
 from kernelyard.ops.inputs import generator_of
 from kernelyard.ops.layer_norm.reference import layer_norm
 from kernelyard.ops.norm_cases import (
@@ -120,6 +120,7 @@ DEFINITION = Operator(
         workload for workload in grid((*ON_A_GPU, *OTHER_DIMS_ON_A_GPU)) if not _bias_gradient_overflows(workload)
     ),
     sweeps=sweeps,
+    targets=(to_reach(Mode.FORWARD, 97, 97, 95), to_reach(Mode.BACKWARD, 94, 88, 80), MILLIONS_TO_REACH),
     ladder=ladder,
     workload_of=partial(workload_over_rows, "layer_norm"),
 )

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from kernelyard.core.operator import Cost, Operator, Sweep
+from kernelyard.core.operator import Cost, Operator, Sweep, Target
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops.cases import Cases, by_length, grid, ladder, of_millions, small
+from kernelyard.ops.cases import MILLIONS_TO_REACH, Cases, by_length, grid, ladder, of_millions, small, to_reach
 from kernelyard.ops.inputs import generator_of
 from kernelyard.ops.norm_cases import (
     ON_A_GPU,
@@ -126,6 +126,12 @@ DEFINITION = Operator(
     workloads=grid(_EVERY_DTYPE, _ONCE),
     gpu_workloads=grid((*ON_A_GPU, *OTHER_DIMS_ON_A_GPU, ((4, 70_001), {"offset": 1.0, "casting": "llama"}))),
     sweeps=sweeps,
+    targets=(
+        to_reach(Mode.FORWARD, 97, 97, 95),
+        to_reach(Mode.BACKWARD, 94, 88, 80),
+        MILLIONS_TO_REACH,
+        Target("channels", Mode.FORWARD, ((64, 92),)),
+    ),
     ladder=ladder,
     workload_of=partial(workload_over_rows, "rms_norm"),
 )

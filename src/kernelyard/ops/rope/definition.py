@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from kernelyard.core.errors import UsageError
-from kernelyard.core.operator import Cost, Operator, Sweep
+from kernelyard.core.operator import Cost, Operator, Sweep, Target
 from kernelyard.core.workload import Mode, Workload
 from kernelyard.ops.cases import Cases, grid, of_mode
 from kernelyard.ops.inputs import generator_of, laid_out
@@ -158,6 +158,7 @@ DEFINITION = Operator(
     workloads=grid(_EVERY_DTYPE, _ONCE),
     gpu_workloads=grid(_GPU),
     sweeps=sweeps,
+    targets=tuple(Target("T", mode, ((65536, 95),)) for mode in (Mode.FORWARD, Mode.BACKWARD)),
     ladder=ladder,
     workload_of=workload_of,
     outputs=("q", "k"),

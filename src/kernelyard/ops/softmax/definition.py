@@ -7,7 +7,18 @@ import torch
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Cost, Operator, Sweep
 from kernelyard.core.workload import Mode, Workload
-from kernelyard.ops.cases import GPU_LENGTHS, Cases, by_length, grid, ladder, of_millions, of_mode, small
+from kernelyard.ops.cases import (
+    GPU_LENGTHS,
+    MILLIONS_TO_REACH,
+    Cases,
+    by_length,
+    grid,
+    ladder,
+    of_millions,
+    of_mode,
+    small,
+    to_reach,
+)
 from kernelyard.ops.inputs import generator_of, laid_out
 from kernelyard.ops.softmax.reference import softmax
 
@@ -126,6 +137,7 @@ DEFINITION = Operator(
     workloads=grid(_EVERY_DTYPE, _ONCE),
     gpu_workloads=grid(_GPU),
     sweeps=sweeps,
+    targets=(to_reach(Mode.FORWARD, 97, 97, 95), to_reach(Mode.BACKWARD, 97, 97, 93), MILLIONS_TO_REACH),
     ladder=ladder,
     workload_of=workload_of,
 )

@@ -23,6 +23,7 @@ DEFINITION = Operator(
     workloads=grid(gated.EVERY_DTYPE, gated.ONCE),
     gpu_workloads=grid(gated.ON_A_GPU),
     sweeps=gated.sweeps,
+    targets=gated.TARGETS,
     ladder=ladder,
     workload_of=gated.workload_of,
 )
