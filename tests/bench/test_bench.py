@@ -172,6 +172,32 @@ def test_a_backward_that_is_right_once_is_not_timed_over_a_kept_graph(benched, c
     assert ("triton: nondeterministic" in capsys.readouterr().err) is not declared
 
 
+class OverwritesWhatItIsGiven(torch.autograd.Function):
+    """2x, written over x; backward over the gradient that it is given."""
+
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        return x.detach().mul_(2).view(x.shape).clone()
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor) -> torch.Tensor:
+        return grad.mul_(2)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_who_writes_over_its_arguments_has_copies_of_its_own(benched, capsys, declared: bool) -> None:
+    """And so has a backward to be timed: Liger's rope and gated products had none, for others still read them."""
+    candidate = Implementation(
+        "triton", OverwritesWhatItIsGiven.apply, willing, overwrites=declared, walks_once=declared
+    )
+    with nullcontext() if declared else pytest.raises(typer.Exit):
+        benched(HONEST, candidate, metric=["speed"])
+    timed = ledger.read(benched.path).query("kernel_provider == 'triton'")["kernel_operation_mode"]
+    assert set(timed) == ({"forward", "backward", "full"} if declared else set())
+    assert ("triton: input_mutated" in capsys.readouterr().err) is not declared
+    assert set(ledger.read(benched.path).query("kernel_provider == 'eager'")["kernel_operation_mode"])
+
+
 def test_one_call_measures_and_draws(benched, capsys) -> None:
     path = benched(HONEST, metric=["speed"], mode=["forward"], x=[1000], plot=True)
     drawn = path.parent / "double.png"

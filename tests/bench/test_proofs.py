@@ -13,7 +13,7 @@ from kernelyard.core.workload import Mode
 
 def test_a_forward_alone_unproves_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """rope's sweep of the host's time has a size that its first one has, too: backward was left out there."""
-    monkeypatch.setattr(proving, "prove", lambda *_, gradients: SimpleNamespace(passed=True))
+    monkeypatch.setattr(proving, "prove", lambda *_, gradients: SimpleNamespace(walks_once=False, passed=True))
     proofs = Proofs(*[SimpleNamespace()] * 2, torch.device("cpu"), print)  # type: ignore[arg-type]
     backend: Any = SimpleNamespace(backend="triton")
     for gradients in (True, False):

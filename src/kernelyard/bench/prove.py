@@ -31,6 +31,8 @@ class Proofs:
     """Whether a backend of ours was wrong or raised; a peer's failure is no verdict on this library."""
     _passed: dict[tuple[Workload, str], bool] = field(default_factory=dict)
     """Of each workload and backend: with gradients (True), or the forward pass alone."""
+    _walks_once: set[tuple[Workload, str]] = field(default_factory=set)
+    """Workloads and backends whose second backward over a kept graph is another, as they declare."""
     _wrong: set[tuple[str, str]] = field(default_factory=set)
     """Backends and dtypes."""
     _said: set[tuple[str, str, str]] = field(default_factory=set)
@@ -64,6 +66,8 @@ class Proofs:
                 # A forward alone, of another sweep, unproves no gradient.
                 place = point.workload, candidate.backend
                 self._passed[place] = self._passed.get(place, False) or gradients
+                if proof.walks_once:
+                    self._walks_once.add(place)
                 return
             if not alone and "out of memory" in proof.message:
                 raise torch.OutOfMemoryError(proof.message)
@@ -94,6 +98,6 @@ class Proofs:
         passed = self._passed.get((point.workload, candidate.backend))
         if passed is None or (candidate.backend, point.workload.dtype) in self._wrong:
             return False
-        if mode is Mode.BACKWARD and candidate.walks_once:
+        if mode is Mode.BACKWARD and (point.workload, candidate.backend) in self._walks_once:
             return False
         return passed or mode is Mode.FORWARD

@@ -71,7 +71,10 @@ class Implementation:
     note: str = ""
     """One line on what a foreign library computes that the operator does not ask for; shown under every table."""
     walks_once: bool = False
-    """A second backward over the same retained graph is wrong, so BACKWARD, which keeps one graph, is not timed."""
+    """A second backward over the same retained graph may be wrong; where it is, BACKWARD, which keeps one, is not
+    timed."""
+    overwrites: bool = False
+    """It writes its results over its arguments, or gradients over those that it is given: it gets copies of its own."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,11 @@ def leaves(operator: Operator, inputs: dict[str, Any]) -> tuple[list[Any], dict[
     return list(arguments.values()), wanted
 
 
+def copies(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The same arguments, laid out alike, in memory of their own."""
+    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
+
+
 def prepare(
     operator: Operator,
     candidate: Implementation,
@@ -38,6 +43,7 @@ def prepare(
     A scalar output is a loss: its gradient is 1, as `loss.backward()` has it. Any other output's is random.
     """
     inputs = operator.make_inputs(workload, device) if inputs is None else inputs
+    inputs = copies(inputs) if candidate.overwrites else inputs
     if mode is Mode.FORWARD:
         return torch.no_grad()(lambda: candidate.call(*inputs.values()))
 

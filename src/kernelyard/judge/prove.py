@@ -14,7 +14,7 @@ from kernelyard.core.verdict import ErrorFigures, Record, Status
 from kernelyard.core.workload import Workload
 from kernelyard.judge.compare import compare, same_bits
 from kernelyard.judge.poison import poisoned_empty
-from kernelyard.judge.prepare import as_tuple, leaves
+from kernelyard.judge.prepare import as_tuple, copies, leaves
 
 REFUSED = "refused"
 """The status of a backend that declines this input here; no verdict on its correctness."""
@@ -32,6 +32,8 @@ class Proof(Record):
     report: str = ""
     """On a mismatch: how many elements differ, the worst, and the first five."""
     errors: tuple[ErrorFigures, ...] = ()
+    walks_once: bool = False
+    """A second walk over one graph gave something else, as the candidate declares that it may."""
 
     @property
     def passed(self) -> bool:
@@ -101,21 +103,27 @@ def run(
     grads: list[Tensor] | None,
     *,
     twice: bool = False,
+    overwrites: bool = False,
 ) -> dict[str, Tensor]:
     """Outputs by name, and `grad NAME` for every differentiable argument that is given. The inputs are not touched.
 
     Without `grads` no graph is kept: that is the call of a forward pass alone. With `twice` the gradients are those of
-    a second walk over the retained graph.
+    a second walk over the retained graph. A call that `overwrites` what it is given is given copies.
     """
+    inputs = copies(inputs) if overwrites else inputs
     if grads is None:
         with torch.no_grad():
             return _named(operator, call(*inputs.values()))
     arguments, wanted = leaves(operator, inputs)
     outputs = _named(operator, call(*arguments))
     given = [grad.to(output.dtype) for output, grad in zip(outputs.values(), grads, strict=True)]
-    walk = partial(torch.autograd.grad, list(outputs.values()), list(wanted.values()), given)
+
+    def walk(*, again: bool = False) -> tuple[Tensor, ...]:
+        upstream = [grad.clone() for grad in given] if overwrites else given
+        return torch.autograd.grad(list(outputs.values()), list(wanted.values()), upstream, retain_graph=again)
+
     if wanted and twice:
-        walk(retain_graph=True)
+        walk(again=True)
     gradients = walk() if wanted else ()
     named = {f"grad {name}": value for name, value in zip(wanted, gradients, strict=True)}
     return {**{name: output.detach() for name, output in outputs.items()}, **named}
@@ -163,15 +171,11 @@ def prove(
     before = {name: value.clone() for name, value in answers.inputs.items() if isinstance(value, Tensor)}
     try:
         with poisoned_empty():
-            got = run(operator, candidate.call, answers.inputs, answers.grads if gradients else None)
+            run_it = partial(run, operator, candidate.call, answers.inputs, overwrites=candidate.overwrites)
+            got = run_it(answers.grads if gradients else None)
             # BACKWARD is timed over a graph that is kept: what a second walk gives is proved too.
-            again = run(
-                operator,
-                candidate.call,
-                answers.inputs,
-                answers.grads if gradients else None,
-                twice=not candidate.walks_once,
-            )
+            again = run_it(answers.grads if gradients else None, twice=not candidate.walks_once)
+            walked = run_it(answers.grads, twice=True) if gradients and candidate.walks_once else again
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
     except Exception as error:
@@ -201,7 +205,8 @@ def prove(
                 "",
                 tuple(errors),
             )
-    return proof(Status.PASSED.value, errors=tuple(errors))
+    once = any(not same_bits(value, walked[name]) for name, value in got.items())
+    return proof(Status.PASSED.value, errors=tuple(errors)).model_copy(update={"walks_once": once})
 
 
 def _upcast(value: Any) -> Any:

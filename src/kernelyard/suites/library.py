@@ -55,6 +55,7 @@ def peer(operator: str, library: str) -> Implementation:
         source_files=(Path(module.__file__ or ""),),
         note=ops.peer_notes(operator).get(library, ""),
         walks_once=getattr(module, "WALKS_ONCE", False),
+        overwrites=getattr(module, "OVERWRITES", False),
     )
 
 

@@ -6,6 +6,9 @@ from liger_kernel.ops.geglu import LigerGELUMulFunction
 from kernelyard.kernels.glu.support import refusal_of_dtypes
 from kernelyard.kernels.support import cuda_refusal
 
+NOTE = "its backward writes the gradients over gate and up, of which it has copies of its own, and is right once"
+OVERWRITES = True
+WALKS_ONCE = True
 LONGEST = 65536
 
 
@@ -15,8 +18,6 @@ def refusal(gate: torch.Tensor, up: torch.Tensor | None, approximate: str) -> st
         return "takes gate and up apart, and the tanh form"
     if gate.numel() == 0 or gate.ndim == 0 or gate.shape[-1] > LONGEST:
         return f"takes rows of 1 to {LONGEST}"
-    if gate.requires_grad or up.requires_grad:
-        return "its backward writes the gradients over gate and up, which the other contenders still read"
     return cuda_refusal(gate) or refusal_of_dtypes(gate, up)
 
 

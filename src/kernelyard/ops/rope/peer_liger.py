@@ -4,7 +4,10 @@ import torch
 from liger_kernel.ops.rope import LigerRopeFunction
 
 from kernelyard.kernels.support import cuda_refusal
-from kernelyard.ops.rope.layout import by_token, refusal_of_dtypes
+from kernelyard.ops.rope.layout import refusal_of_dtypes
+
+NOTE = "writes its results over what lies as (B, T, H, D), of which it has copies of its own; anything else it copies"
+OVERWRITES = True
 
 
 def refusal(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> str | None:
@@ -13,8 +16,6 @@ def refusal(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tens
         return "takes pairs in halves alone"
     if q.numel() == 0 or k.numel() == 0 or cos.shape[-1] == 0:
         return "takes q, k and tables that are not empty"
-    if q.requires_grad or k.requires_grad or by_token(q) or by_token(k) or q.shape[2] == 1:
-        return "writes its results over what lies as (B, T, H, D), which the other contenders still read"
     return cuda_refusal(q) or refusal_of_dtypes(q, k, cos, sin)
 
 

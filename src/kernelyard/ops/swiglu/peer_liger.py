@@ -6,6 +6,9 @@ from liger_kernel.ops.swiglu import LigerFusedGateUpSiLUMulFunction, LigerSiLUMu
 from kernelyard.kernels.glu.support import refusal_of_dtypes
 from kernelyard.kernels.support import cuda_refusal
 
+NOTE = "its backward writes the gradients over gate and up, of which it has copies of its own, and is right once"
+OVERWRITES = True
+WALKS_ONCE = True
 LONGEST = 65536
 
 
@@ -14,8 +17,6 @@ def refusal(gate: torch.Tensor, up: torch.Tensor | None) -> str | None:
     columns = gate.shape[-1] // (2 if up is None else 1) if gate.ndim else 0
     if gate.numel() == 0 or not 0 < columns <= LONGEST:
         return f"takes rows of 1 to {LONGEST}"
-    if up is not None and (gate.requires_grad or up.requires_grad):
-        return "its backward writes the gradients over gate and up, which the other contenders still read"
     return cuda_refusal(gate) or refusal_of_dtypes(gate, up)
 
 
