@@ -93,7 +93,7 @@ def test_of_small_results_the_peak_stands_alone(make_row) -> None:
 def test_what_falls_short_and_what_peers_say_stands_below(rows) -> None:
     text = summary(frame(rows), {"quack": "also computes x", "liger": "is not here"})
     assert "- host time above eager's by 12.5 %: softmax bfloat16 forward M=8" in text
-    assert "- nowhere more than 2 % slower than the best of eager, quack (3 cells)" in text
+    assert "- nowhere more than 2 % slower than the best of eager, quack in 2 (3 cells)" in text
     assert "- quack: also computes x" in text and "liger" not in text
 
 
@@ -123,6 +123,21 @@ def test_only_what_was_interleaved_with_the_best_of_ours_is_compared(make_row) -
     assert besides_targets([*now, before[0], make_row("triton", ms=0.33, copy_gbps=2600.0)]) == [
         "slower than quack by 10.0 %: softmax bfloat16 forward N=1k",
         "timed apart from the best of triton and cuda, and not compared: eager in 1 cells",
+    ]
+
+
+def test_beside_how_many_cells_each_was_timed_is_said(make_row) -> None:
+    """Liger stood in the line of 108 cells for 12 of them."""
+    rows = [make_row(name, x=x, ms=ms) for x in (1024, 4096) for name, ms in (("cuda", 0.5), ("eager", 0.8))]
+    assert besides_targets([*rows, make_row("liger", x=4096, ms=0.7)]) == [
+        "nowhere more than 2 % slower than the best of eager, liger in 1 (2 cells)"
+    ]
+
+
+def test_a_median_that_a_host_made_is_named(make_row) -> None:
+    rows = [make_row("cuda", ms=0.5), make_row("compile", ms=0.9, y_value_20=0.7)]
+    assert besides_targets(rows)[1:] == [
+        "medians beyond 1.15 times the 20th percentile, as where a host stumbles: compile in 1 cells"
     ]
 
 

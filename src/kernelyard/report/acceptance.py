@@ -17,17 +17,20 @@ KERNELS = ("triton", "cuda")
 TOLERANCE = 2.0
 """Percent. Medians of interleaved calls agree to half a percent between runs; two is no accident."""
 TARGETS_DEVICE, TARGETS_DTYPES = "H100", ("torch.bfloat16", "torch.float32")
+UNSTEADY = 1.15
+"""Of steady rows the median is within 2 % of it, and of those that wait for a host it was up to 6 times as much."""
 CELL = ["kernel_name", "extra_benchmark_config_str", "kernel_operation_mode", "x_name", "x_value"]
 
 
 def verdict(frame: pd.DataFrame) -> list[str]:
     """How many cells reach their operator's target, and a line for each that does not; one for every cell in which the
     faster of triton and cuda is over 2 % slower than the fastest other of the same run, worst first, or one that says
-    there is none; who was timed in another run; then the same for the public call's host time and eager's.
+    there is none, and beside how many each was; who was timed in another run; whose medians are no steady ones; then
+    the same for the public call's host time and eager's.
 
     `frame` holds one row for each key. Nothing is said where there is nothing to compare.
     """
-    return [*_promised(frame), *_speed(frame), *_host(frame)]
+    return [*_promised(frame), *_speed(frame), *_unsteady(frame), *_host(frame)]
 
 
 def _promised(frame: pd.DataFrame) -> list[str]:
@@ -75,12 +78,21 @@ def _speed(frame: pd.DataFrame) -> list[str]:
             slower.append((-behind, f"slower than {rival['kernel_provider']} by {format_percent(behind)}: {name}"))
     lines = [line for _, line in sorted(slower)]
     if cells and not slower:
-        names = _in_order(compared)
+        names = [name if compared[name] == cells else f"{name} in {compared[name]}" for name in _in_order(compared)]
         lines = [f"nowhere more than {TOLERANCE:g} % slower than the best of {', '.join(names)} ({cells} cells)"]
     if apart and cells:
         of_another = ", ".join(f"{name} in {apart[name]} cells" for name in _in_order(apart))
         lines.append(f"timed apart from the best of triton and cuda, and not compared: {of_another}")
     return lines
+
+
+def _unsteady(frame: pd.DataFrame) -> list[str]:
+    """Whose median is of a host that stumbled, by the rows' own 20th percentiles."""
+    speed = frame[frame["metric_name"] == "speed"]
+    loose = speed[speed["y_value_50"] > UNSTEADY * speed["y_value_20"]]
+    counts = Counter[str](loose["kernel_provider"])
+    told = ", ".join(f"{name} in {counts[name]} cells" for name in _in_order(counts))
+    return [f"medians beyond {UNSTEADY:g} times the 20th percentile, as where a host stumbles: {told}"] if told else []
 
 
 def _in_order(names: Counter[str]) -> list[str]:
