@@ -244,6 +244,26 @@ def test_a_gpu_call_that_names_no_backend_runs_cuda(operator: Operator, device: 
     assert chosen is getattr(ops.backend_module(operator.name, Backend.CUDA), operator.name)
 
 
+def _over_channels(operator: Operator) -> bool:
+    """Whether it takes a dim that is not the last."""
+    return any(workload.option("dim", -1) == 1 for workload in operator.gpu_workloads)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("operator", "backend"), [case for case in cases() if _over_channels(case.values[0])])
+def test_channels_of_an_image_are_read_where_they_lie(operator: Operator, backend: str, device: torch.device) -> None:
+    """No transposed copy beside the result, which would be as large."""
+    arguments = list(operator.make_inputs(Workload.of(8, 64, 256, 256, dim=1), device).values())
+    run = kernel(operator, backend, arguments)
+    size = sum(output.nbytes for output in as_tuple(run(*arguments)))
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run(*arguments)
+    # And a number or two for each pixel.
+    assert torch.cuda.max_memory_allocated() - before <= 1.1 * size
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("operator", "backend"), cases())
