@@ -155,14 +155,48 @@ def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
         ledger.take_over([Foreign(level=1, problem=2, sample=0, outcome={})])
     found, *_ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
     assert found.groups[0].problems == 1
-    assert any("1 samples were judged by KernelBench alone" in note for note in found.notes)
+    assert any("1 samples were judged by KernelBench alone, and with" in note for note in found.notes)
     assert found.kernelbench[0].correct_count == 2
 
     # Where the suite says that problem 2 is one, it still was answered; problem 3 was not.
     found, answers, _ = analyze(read_run(tmp_path / "run"), Opponents(), suite_of(2, 3, 4), {})
     assert [each.number for each in answers] == [3, 4]
     assert found.groups[0].unanswered == 1
-    assert any("in no other, and with them 1 problems" in note for note in found.notes)
+    assert any("alone, and with them 1 problems: they count in the numbers `with K" in note for note in found.notes)
+
+
+def test_a_run_that_was_begun_by_kernelbench_has_numbers_of_all_of_it(tmp_path) -> None:
+    """Beside ours, which are of what was judged here; those it has no times for are in pass@1."""
+    theirs(tmp_path)
+    run_folder(tmp_path / "run", [judged(4, 3.0), judged(5)])
+    with Ledger(tmp_path / "run") as ledger:
+        ledger.take_over([Foreign(level=1, problem=number, sample=0, outcome={}) for number in (1, 2, 3)])
+    run, suite = read_run(tmp_path / "run"), suite_of(1, 2, 3, 4, 5, 6)
+    found, answers, _ = analyze(run, Opponents.read([tmp_path / "timing"]), suite, {})
+    ours, both = found.groups
+    assert (ours.name, ours.problems, ours.unanswered, ours.pass_at["1"].count) == ("all", 3, 1, 1)
+    assert (both.name, both.problems, both.unanswered, both.pass_at["1"].count) == ("with KernelBench's", 6, 1, 3)
+    assert [each.number for each in answers] == [4, 5, 6], "their own rows are none of ours"
+    eager = both.against[0]
+    assert (eager.problems, eager.fast["0"].count, eager.fast["1"].count, eager.untimed) == (6, 3, 2, 1)
+    assert ours.against[0].faster and eager.faster is None
+
+    bare, *_ = analyze(run, Opponents(), suite, {})
+    assert (bare.groups[1].pass_at["1"].count, bare.groups[1].against[0].problems) == (3, 3)
+    assert "3 problems that KernelBench judged have no time of eager beside them: they are in no fast_p" in bare.notes
+
+
+def test_results_of_another_device_have_no_times_beside_verdicts(tmp_path) -> None:
+    theirs(tmp_path)
+    file = tmp_path / "run" / RESULTS
+    entries = json.loads(file.read_text())
+    entries["1"][0]["metadata"] = {"hardware": "another CPU"}
+    file.write_text(json.dumps(entries))
+    run_folder(tmp_path / "run", [judged(4, 3.0)])
+    with Ledger(tmp_path / "run") as ledger:
+        ledger.take_over([Foreign(level=1, problem=1, sample=0, outcome={})])
+    found, *_ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
+    assert (found.groups[1].pass_at["1"].count, found.groups[1].against[0].fast["1"].of) == (2, 1)
     # Of a suite without problem 2 it is no part.
     assert read_run(tmp_path / "run").on(suite_of(3, 4)).foreign == ()
 

@@ -16,6 +16,8 @@ from kernelyard.core.verdict import Decision, Record
 
 Holds = Callable[[Outcome], bool]
 P_VALUES = (0.0, 1.0, 2.0)
+WITH_THEIRS = "with KernelBench's"
+"""The group in which samples count, too, that KernelBench alone judged."""
 METHOD = (
     "95 % intervals: shares by Clopper and Pearson (exact binomial), geometric means by Student's t on logarithms, over"
     f" problems; none where it would reach further than {WIDEST:g} times either way"
@@ -95,7 +97,7 @@ class Against(Record):
     fast: dict[str, Share]
     """fast_p by p."""
     faster: Share | None
-    """The same by decisions; null where no verdict has one."""
+    """The same by decisions; null where not every time has one, as KernelBench's results have none."""
     speedup: Mean | None
     """Over problems with a right sample that was timed."""
 
@@ -185,7 +187,7 @@ def _against(answers: Sequence[Answers], opponent: str, p_values: Sequence[float
     timed = [outcome.gains[opponent] for each in known for outcome in each.counted if opponent in outcome.gains]
     right = sum(outcome.right for each in known for outcome in each.counted)
     fast = {p_text(p): share(sum(each.fast(opponent, p) for each in known), len(known)) for p in p_values}
-    decided = any(gain.decision for gain in timed)
+    decided = bool(timed) and all(gain.decision for gain in timed)
     ratios = [each.speedup(opponent) for each in known]
     return Against(
         opponent=opponent,

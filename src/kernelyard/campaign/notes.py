@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kernelyard.campaign.analysis import Answers
+from kernelyard.campaign.analysis import WITH_THEIRS, Answers
 from kernelyard.campaign.kernelbench_files import RESULTS, is_ours
 from kernelyard.campaign.ledger import FILE_NAME
 from kernelyard.campaign.opponents import Opponents
@@ -41,9 +41,12 @@ def _of_the_run(run: "Run", opponents: Opponents, suite: Suite | None) -> Iterab
         yield f"{count} verdicts are not in {RESULTS} and KernelBench's line: `kernelyard run RUN --export` adds them"
     if run.judged and run.foreign:
         also = f", and with them {len(run.theirs)} problems" if run.theirs else ""
-        where = "in its line and in no other" if suite is None or suite.whole else "in no line"
-        remedy = "`kernelyard run RUN --again` judges them here"
-        yield f"{len(run.foreign)} samples were judged by KernelBench alone: they are {where}{also}; {remedy}"
+        where = " and KernelBench's line" if suite is None or suite.whole else ""
+        yield (
+            f"{len(run.foreign)} samples were judged by KernelBench alone{also}: they count in the numbers"
+            f" `{WITH_THEIRS}`{where}, right by its tolerance and over stored means, and in no other;"
+            " `kernelyard run RUN --again` judges them here"
+        )
     if not run.judged and any(map(is_ours, run.entries)):
         yield f"judged by kernelyard, whose {FILE_NAME} is gone: what {RESULTS} keeps has no interval and no decision"
     elif not run.judged:

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kernelyard.campaign.analysis import P_VALUES, Analysis, Answers, groups
+from kernelyard.campaign.analysis import P_VALUES, WITH_THEIRS, Analysis, Answers, group, groups
 from kernelyard.campaign.candidates import files, keys, levels_of, readable_solution
 from kernelyard.campaign.comparison import Side
 from kernelyard.campaign.kernelbench_files import RESULTS, is_told, read, results_folder
@@ -207,24 +207,25 @@ def _waiting(run: Run, names: Mapping[tuple[int, int], str] | None = None) -> tu
     return tuple(sorted(keys(run.folder, names) - told))
 
 
-def answers_of(run: Run, opponents: Opponents, suite: Suite | None) -> list[Answers]:
+def answers_of(run: Run, opponents: Opponents, suite: Suite | None, *, theirs: bool = False) -> list[Answers]:
     """Every problem of the suite, or of the run where no suite is given, with its samples.
 
-    Verdicts are never mixed with KernelBench's results: these are taken where there is no verdict at all, and a problem
-    that has nothing else beside verdicts is left out, for it was answered and nobody here judged it. So is one whose
-    verdicts are on another text, and one whose solutions wait for their verdict.
+    KernelBench's results are taken where there is no verdict at all, and beside verdicts with `theirs` alone: else a
+    problem that has nothing else is left out, for it was answered and nobody here judged it. So is one whose verdicts
+    are on another text, and one whose solutions wait for their verdict.
     """
-    outcomes = [of_judged(each, opponents.find, run.methods) for each in run.judged] or _foreign_outcomes(
-        run, opponents, suite
-    )
+    outcomes = [of_judged(each, opponents.find, run.methods) for each in run.judged]
+    if theirs or not run.judged:
+        outcomes += _foreign_outcomes(run, opponents, suite)
     by_place: dict[tuple[int, int], list[Outcome]] = {}
     for outcome in outcomes:
         by_place.setdefault(outcome.place, []).append(outcome)
     entries = {(entry.level, entry.number): entry for entry in suite.entries} if suite else {}
     waiting = places_of(run.waiting) - by_place.keys()
+    unasked = run.theirs - by_place.keys()
     return [
         _answers(place, by_place.get(place, []), entries.get(place), run, opponents)
-        for place in sorted(entries.keys() - run.theirs - run.rewritten - waiting if suite else by_place)
+        for place in sorted(entries.keys() - unasked - run.rewritten - waiting if suite else by_place)
     ]
 
 
@@ -250,6 +251,8 @@ def _opponents_of(entry: Entry, run: Run, opponents: Opponents) -> tuple[str, ..
 
 
 def _foreign_outcomes(run: Run, opponents: Opponents, suite: Suite | None) -> list[Outcome]:
+    """KernelBench's results; beside verdicts those of samples that have none, and stored times for those of the
+    verdicts' device."""
     found = []
     for level, results in run.results.items():
         names = names_of(level, run, opponents, suite)
@@ -257,7 +260,11 @@ def _foreign_outcomes(run: Run, opponents: Opponents, suite: Suite | None) -> li
             name = names.get(number, "")
             for entry in entries:
                 key = Key(level, number, entry["sample_id"])
-                found.append(of_kernelbench(key, name, entry, *opponents.mean_ms(level, name)))
+                if not run.judged or key in run.foreign:
+                    said = (entry.get("metadata") or {}).get("hardware")
+                    here = not run.judged or said in (None, *run.hardware)
+                    times = opponents.mean_ms(level, name) if here else (None, None)
+                    found.append(of_kernelbench(key, name, entry, *times))
     return found
 
 
@@ -294,6 +301,14 @@ def analyze(
     sha256 = suite.sha256 if suite is not None else run.suite_sha256
     facts = run.facts | ({"suite": sha256[:16]} if sha256 else {})
     counted = groups(answers, degenerate, p_values, k_values)
+    bare: list[str] = []
+    if run.judged and run.foreign:
+        both = answers_of(run, opponents, suite, theirs=True)
+        counted = (*counted, group(WITH_THEIRS, both, p_values, k_values))
+        if count := sum(each.counts and not each.opponents for each in both):
+            bare = [
+                f"{count} problems that KernelBench judged have no time of eager beside them: they are in no fast_p"
+            ]
     unknown = [
         f"no problem has {k} samples: pass@{k} is not known" for k in k_values if str(k) not in counted[0].pass_at
     ]
@@ -305,7 +320,7 @@ def analyze(
         groups=counted,
         degenerate={present[place].title: why for place, why in sorted(degenerate.items()) if place in present},
         kernelbench=tuple(scores),
-        notes=(*notes(run, opponents, suite, answers), *_changed(run, answers, sources), *unknown),
+        notes=(*notes(run, opponents, suite, answers), *bare, *_changed(run, answers, sources), *unknown),
     )
     return analysis, answers, sources
 
