@@ -31,7 +31,7 @@ def stub(monkeypatch):
 
 
 def test_peers_are_the_files_of_their_name() -> None:
-    assert ops.peers("softmax") == ["liger", "quack"]
+    assert ops.peers("softmax") == ["inductor", "liger", "quack"]
     assert not {"liger", "quack"} & {backend.value for backend in ops.backends("softmax")}
     with pytest.raises(UsageError, match="unknown peer of softmax 'ligr': did you mean 'liger'"):
         ops.peer_module("softmax", "ligr")

@@ -42,7 +42,7 @@ def bench(
     all_: Annotated[bool, typer.Option("--all", help="Every operator there is.")] = False,
     backend: Annotated[list[str] | None, typer.Option(help="A backend to time; all of them without.")] = None,
     against: Annotated[
-        list[str] | None, typer.Option(help="Foreign libraries or backends to add: liger,quack,compile.")
+        list[str] | None, typer.Option(help="Foreign libraries or backends to add: liger,quack,inductor,compile.")
     ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="fp32, bf16 or fp16; all without.")] = None,
     mode: Annotated[list[str] | None, typer.Option(help="forward, backward or full; all without.")] = None,

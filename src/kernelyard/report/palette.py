@@ -28,8 +28,9 @@ KNOWN = {
     "public": _ours("#7f2704", "d"),
     "liger": Look("#009e73", "P", size=5.0),
     "quack": Look("#332288", "X", size=5.0),
+    "inductor": Look("#a6761d", "<", size=5.0),
 }
-OTHERS = (Look("#56b4e9", "*"), Look("#a6761d", "<"), Look("#b2df8a", ">"), Look("#f0e442", "h"))
+OTHERS = (Look("#56b4e9", "*"), Look("#999933", "<"), Look("#b2df8a", ">"), Look("#f0e442", "h"))
 
 
 def styles(providers: Iterable[str]) -> dict[str, Look]:
