@@ -156,7 +156,7 @@ def test_a_missing_or_broken_file_is_one_clear_line(tmp_path, make_row) -> None:
         ledger.read(path)
     assert "\n" not in str(caught.value)
     path.write_text("\n".join([*path.read_text().splitlines()[:1], "softmax,triton,forward"]))
-    with pytest.raises(UsageError, match="data row 1 has 3 values; expected 27"):
+    with pytest.raises(UsageError, match="data row 1 has 3 values; expected 28"):
         ledger.read(path)
 
 
@@ -165,9 +165,9 @@ def test_a_missing_or_broken_file_is_one_clear_line(tmp_path, make_row) -> None:
     [
         (lambda header, row: b"\xff\xfe\x00abc", "it holds bytes that are no text"),
         (lambda header, row: b"x" * 200_000, "field larger than field limit"),
-        (lambda header, row: header + row + row[:20], "data row 2 has 3 values; expected 27"),
-        (lambda header, row: header + row[:-20], "data row 1 has 2[0-9] values; expected 27"),
-        (lambda header, row: header + b"other,," + row.strip() + b",1,2,3\n", "data row 1 has 32 values"),
+        (lambda header, row: header + row + row[:20], "data row 2 has 3 values; expected 28"),
+        (lambda header, row: header + row[:-20], "data row 1 has 2[0-9] values; expected 28"),
+        (lambda header, row: header + b"other,," + row.strip() + b",1,2,3\n", "data row 1 has 33 values"),
         (lambda header, row: header + row.replace(b",1024,", b",many,"), "could not convert"),
         (lambda header, row: header + row.replace(b",1024,", b",inf,"), "data row 1 holds a number without end"),
     ],
@@ -219,3 +219,16 @@ def test_what_it_wrote_itself_is_not_parsed_again_and_what_others_wrote_is(
     path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
     ledger.append(path, [make_row()])
     assert parsed == [path] and len(ledger.read(path)) == 5
+
+
+def test_a_ledger_of_before_versions_is_read_and_grows_by_their_column(tmp_path: Path, make_row) -> None:
+    path = tmp_path / "bench.csv"
+    ledger.append(path, [make_row("liger"), make_row("cuda", ms=0.4)])
+    lines = [line.rpartition(",")[0] for line in path.read_text().splitlines()]
+    path.write_text("\n".join(lines) + "\n")
+    assert ledger.read(path)["provider_version"].isna().all()
+    ledger.require_ledger(path)
+    ledger.append(path, [make_row("quack", provider_version="0.6.5")])
+    assert ledger.read(path)["provider_version"].fillna("").tolist() == ["", "", "0.6.5"]
+    assert ledger.read(path)["y_value_50"].tolist() == [0.5, 0.4, 0.5]
+    assert path.read_text().splitlines()[1].startswith(lines[1])

@@ -21,7 +21,7 @@ from kernelyard.judge.timing import Call, host_times, interleaved, peak_memory
 from kernelyard.report import ledger
 from kernelyard.report.ledger import BenchRow
 from kernelyard.report.table import format_ms
-from kernelyard.suites.library import PUBLIC, is_ours, public_call
+from kernelyard.suites.library import PUBLIC, is_ours, public_call, version_of
 
 COPY = "copy"
 """Name of the copy that runs between the backends; no backend is called so."""
@@ -177,6 +177,7 @@ class _Measurement:
             driver=environment.driver,
             kernelyard_version=environment.kernelyard,
             commit=environment.commit,
+            provider_version=None if is_ours(backend) else version_of(backend),
             **{**_UNKNOWN, **others},
         )
 

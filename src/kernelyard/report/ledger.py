@@ -62,12 +62,16 @@ class BenchRow(Record):
     driver: str | None
     kernelyard_version: str
     commit: str | None
+    provider_version: str | None = None
+    """Of a foreign library; null for what is this library's or torch's, and in rows of before 2026-11-25."""
 
 
 DEFAULT_CSV = Path("benchmarks/results/bench.csv")
 COLUMNS = tuple(BenchRow.model_fields)
 SEED_COLUMNS = COLUMNS[:14]
 """What older ledgers hold; `plot` reads those too."""
+BEFORE_VERSIONS = COLUMNS[:-1]
+"""What ledgers of before 2026-11-25 hold: they get the last column when rows are added."""
 KEY = (
     "kernel_name",
     "kernel_provider",
@@ -171,7 +175,7 @@ def read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         said = "no file" if path.exists() else "no such file"
         raise UsageError(f"{path}: {said}; `kernelyard bench` writes one")
-    return _frame(path, _text(path), (COLUMNS, SEED_COLUMNS))
+    return _frame(path, _text(path), (COLUMNS, BEFORE_VERSIONS, SEED_COLUMNS))
 
 
 def _text(path: Path) -> str:
@@ -235,9 +239,17 @@ def _existing_text(path: Path) -> str:
     if not text:
         return ",".join(COLUMNS) + "\n"
     if _whole.get(path) != hash(text):
-        _frame(path, text, (COLUMNS,))
+        _frame(path, text, (COLUMNS, BEFORE_VERSIONS))
+        text = _with_versions(text)
         _whole[path] = hash(text)
     return text if text.endswith("\n") else text + "\n"
+
+
+def _with_versions(text: str) -> str:
+    header, *rows = [line for line in csv.reader(io.StringIO(text)) if line]
+    if tuple(header) == COLUMNS:
+        return text
+    return ",".join(COLUMNS) + "\n" + _csv_text([dict(zip(BEFORE_VERSIONS, row, strict=True)) for row in rows])
 
 
 def _foreign(path: Path, header: tuple[str, ...]) -> UsageError:

@@ -19,6 +19,11 @@ def provenance(frame: pd.DataFrame) -> str:
             )
             if frame[column].notna().any()
         ],
+        *[
+            f"{provider} {_several(rows['provider_version'])}"
+            for provider, rows in frame.groupby("kernel_provider")
+            if rows["provider_version"].notna().any()
+        ],
         _several(frame["timestamp"].str.slice(0, 10)),
     ]
     timed = frame[frame["metric_name"] == "speed"]

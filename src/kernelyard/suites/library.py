@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ def implementations(operator: str, only: list[str] | None = None) -> list[Implem
 
 PEER_PACKAGES = {"liger": "liger-kernel", "quack": "quack-kernels"}
 """What pip installs for a foreign library whose package is called otherwise."""
+
+
+def version_of(library: str) -> str | None:
+    """The version of a foreign library; None for what is no package."""
+    try:
+        return metadata.version(PEER_PACKAGES.get(library, library))
+    except metadata.PackageNotFoundError:
+        return None
 
 
 class PeerAbsent(Exception):
