@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,6 +38,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _drawn_alike() -> None:
     """The same inputs in every run: which tests ran before on this worker is nobody's choice."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _given_back() -> Iterator[None]:
+    """Device memory that a test let go of: of fifteen processes three kept 20 GB each, and 237 of the others failed."""
+    yield
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 @pytest.fixture

@@ -61,6 +61,19 @@ def test_a_wrong_peer_has_no_row_and_is_no_verdict_on_us(benched, capsys) -> Non
     assert "liger: incorrect_value on 1000 float32" in said(capsys)
 
 
+def test_a_peer_that_is_wrong_at_one_size_stays_a_rival_at_the_others(benched, capsys) -> None:
+    wrong_when_long = replace(PEER, call=lambda x: x * (2.5 if x.numel() > 2000 else 2))
+    frame = ledger.read(benched(HONEST, against=["liger"], peers={"liger": wrong_when_long}, **SPEED))
+    assert set(frame[frame["kernel_provider"] == "liger"]["x_value"]) == {1000}
+    assert "liger: incorrect_value on 5000 float32" in said(capsys)
+
+
+def test_all_after_against_is_every_peer(benched, capsys) -> None:
+    path = benched(HONEST, OURS, against=["all"], peers={"liger": PEER, "quack": ABSENT}, **SPEED)
+    assert providers(path) == {"eager", "cuda", "liger"}
+    assert "quack is not installed here" in said(capsys)
+
+
 def test_an_exception_at_one_size_leaves_the_others(benched, capsys) -> None:
     def short_alone(x: torch.Tensor) -> torch.Tensor:
         if x.numel() > 2000:

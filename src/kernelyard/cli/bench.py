@@ -31,6 +31,8 @@ from kernelyard.report.results import Grid, grids
 from kernelyard.sandbox.turn import turn
 from kernelyard.suites.library import PeerAbsent, implementation, implementations, peer
 
+EVERYONE = "all"
+"""After --against: all the peers that there are, whatever they are called."""
 TURN_SECONDS = 3600.0
 """How long a run waits for others on its GPU: all operators in all dtypes take about ten minutes."""
 
@@ -42,7 +44,8 @@ def bench(
     all_: Annotated[bool, typer.Option("--all", help="Every operator there is.")] = False,
     backend: Annotated[list[str] | None, typer.Option(help="A backend to time; all of them without.")] = None,
     against: Annotated[
-        list[str] | None, typer.Option(help="Foreign libraries or backends to add: liger,quack,inductor,compile.")
+        list[str] | None,
+        typer.Option(help="Foreign libraries or backends to add: liger,quack,inductor,compile; or all of the former."),
     ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="fp32, bf16 or fp16; all without.")] = None,
     mode: Annotated[list[str] | None, typer.Option(help="forward, backward or full; all without.")] = None,
@@ -124,11 +127,12 @@ def _chosen(kind: str, wanted: list[str] | None, known: Sequence[str], parse: Ca
 
 
 def _rivals(against: list[str]) -> list[str]:
-    """The names after --against, one by one; raises UsageError for one that no operator has."""
-    names = list(dict.fromkeys(name.strip() for text in against for name in text.split(",")))
-    known = {backend.value for backend in Backend} | {
-        library for name in ops.operator_names() for library in ops.peers(name)
-    }
+    """The names after --against, one by one, `all` for every peer that an operator has; raises UsageError for one that
+    none has."""
+    peers = sorted({library for name in ops.operator_names() for library in ops.peers(name)})
+    given = [name.strip() for text in against for name in text.split(",")]
+    names = list(dict.fromkeys(each for name in given for each in (peers if name == EVERYONE else [name])))
+    known = {EVERYONE, *peers, *(backend.value for backend in Backend)}
     for name in names:
         if name not in known:
             raise unknown("name after --against", name, known)
@@ -164,7 +168,7 @@ def _bench_one(
 ) -> tuple[list[BenchRow], bool]:
     """The rows of one operator, each point's added to the CSV at once, and whether a backend of ours failed its proof.
 
-    All points are proved before the first is timed: a backend that is wrong at one size is believed at none.
+    All points are proved before the first is timed: a backend of ours that is wrong at one size is believed at none.
     Runs side by side prove at the same time and time one after another.
     """
     at = points(operator, request, run.device.type)

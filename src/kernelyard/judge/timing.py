@@ -16,6 +16,7 @@ from kernelyard.core.verdict import Timing
 Call = Callable[[], object]
 
 MIN_SAMPLES, MAX_SAMPLES = 7, 200
+BUSY_CALLS = 3
 # The host's time of one call: a loop of each in a round, and the quicker half of the rounds. A core has two speeds, by
 # what its other thread does: a softmax took 7.5 or 11 us, milliseconds on end, and by the median of seven loops of 2 ms
 # it was 0.9 to 1.4 times torch's on an H100's host, where their 20th percentiles agreed within 6 %. 50 launches fit a
@@ -40,16 +41,18 @@ def interleaved(
 
     Every call is sampled for about `seconds`: a slow one sits out rounds, evenly spread, where a fast one is due.
 
-    The clock is the device's own events where it has them (the flush before the call keeps the queue busy, so the
-    host's launch gap stays out unless it is longer than the flush), the host's monotonic clock elsewhere.
+    The clock is the device's own events where it has them (the flush before the call keeps the queue busy for longer
+    than the host needs to enqueue the call, so its gaps stay out), the host's monotonic clock elsewhere.
     """
     cold = ColdCache(device)
     sample = _event_sample if device.type == "cuda" else _host_sample
     counts: dict[str, int] = {}
+    passes: dict[str, int] = {}
     for name, call in calls.items():
         call()
-        sample(call, cold, device)
-        once = _settle(call, cold, device, sample)
+        sample(call, cold, device, cold.passes)
+        passes[name] = cold.outlasting(max(_busy(call, device) for _ in range(BUSY_CALLS)))
+        once = _settle(call, cold, device, sample, passes[name])
         counts[name] = max(MIN_SAMPLES, min(MAX_SAMPLES, int(seconds / max(once, 1e-9))))
     rounds = max(counts.values())
     samples: dict[str, list[float]] = {name: [] for name in calls}
@@ -57,7 +60,7 @@ def interleaved(
     for i_round in range(rounds):
         due = [name for name, count in counts.items() if (i_round + 1) * count // rounds > i_round * count // rounds]
         shuffle(due)
-        pending = [(name, sample(calls[name], cold, device)) for name in due]
+        pending = [(name, sample(calls[name], cold, device, passes[name])) for name in due]
         _synchronize(device)
         for name, read in pending:
             samples[name].append(read())
@@ -106,26 +109,36 @@ def _loop(call: Call, count: int, device: torch.device) -> float:
     return (time.perf_counter_ns() - begin) / 1e6 / count
 
 
-def _settle(call: Call, cold: ColdCache, device: torch.device, sample: Callable[..., Callable[[], float]]) -> float:
+def _busy(call: Call, device: torch.device) -> float:
+    """Seconds that the host takes to enqueue a call on an idle device."""
+    _synchronize(device)
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def _settle(
+    call: Call, cold: ColdCache, device: torch.device, sample: Callable[..., Callable[[], float]], passes: int
+) -> float:
     """Seconds that one sample takes, flush included."""
     begin = time.perf_counter()
-    sample(call, cold, device)
+    sample(call, cold, device, passes)
     _synchronize(device)
     return time.perf_counter() - begin
 
 
-def _event_sample(call: Call, cold: ColdCache, device: torch.device) -> Callable[[], float]:
+def _event_sample(call: Call, cold: ColdCache, device: torch.device, passes: int) -> Callable[[], float]:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     with torch.cuda.device(device):
-        cold.flush()
+        cold.flush(passes)
         start.record()
         call()
         end.record()
     return lambda: start.elapsed_time(end)
 
 
-def _host_sample(call: Call, cold: ColdCache, device: torch.device) -> Callable[[], float]:
-    cold.flush()
+def _host_sample(call: Call, cold: ColdCache, device: torch.device, passes: int) -> Callable[[], float]:
+    cold.flush(passes)
     _synchronize(device)
     begin = time.perf_counter_ns()
     call()

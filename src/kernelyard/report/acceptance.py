@@ -64,8 +64,9 @@ def _speed(frame: pd.DataFrame) -> list[str]:
         if not of_kernels.any():
             continue
         best = rows[of_kernels].sort_values("y_value_50").iloc[0]
-        # What was interleaved shares the copy that was timed between the calls.
-        beside = (rows["copy_gbps"] == best["copy_gbps"]) | (rows["copy_gbps"].isna() & pd.isna(best["copy_gbps"]))
+        # What was interleaved shares the copy that was timed between the calls; in two runs it can be equal by chance.
+        same_copy = (rows["copy_gbps"] == best["copy_gbps"]) | (rows["copy_gbps"].isna() & pd.isna(best["copy_gbps"]))
+        beside = same_copy & (rows["commit"].fillna("") == (best["commit"] if pd.notna(best["commit"]) else ""))
         apart.update(rows[~beside & ~of_kernels]["kernel_provider"])
         rivals = rows[beside & ~of_kernels].sort_values("y_value_50")
         if rivals.empty:
