@@ -51,6 +51,21 @@ def test_triton_on_a_cpu_asks_for_its_interpreter(monkeypatch: pytest.MonkeyPatc
     assert "TRITON_INTERPRET=1" in module.refusal(torch.zeros(3), -1)
 
 
+def test_a_dtype_is_that_of_the_result_as_in_torch(device: torch.device) -> None:
+    """As transformers' attention asks for: `softmax(scores, dim=-1, dtype=torch.float32)`."""
+    scores = torch.randn(3, 40, device=device, dtype=torch.bfloat16)
+    for wanted in (torch.float32, torch.bfloat16, None):
+        leaf, others = (scores.clone().requires_grad_() for _ in range(2))
+        y, expected = ops.softmax(leaf, -1, dtype=wanted), torch.softmax(others, -1, dtype=wanted)
+        assert y.dtype is expected.dtype
+        for made in (y, expected):
+            (made * torch.arange(40, device=device)).sum().backward()
+        assert leaf.grad is not None and leaf.grad.dtype is torch.bfloat16
+        rounding = torch.finfo(y.dtype).eps
+        torch.testing.assert_close(y, expected, rtol=8 * rounding, atol=rounding)
+        torch.testing.assert_close(leaf.grad, others.grad, rtol=0.02, atol=1e-2)
+
+
 def test_a_dim_out_of_range_is_an_index_error(device: torch.device) -> None:
     for module in _usable(device):
         for dim in (2, -3):

@@ -28,6 +28,7 @@ OF_ANOTHER_KIND: dict[Any, list[Any]] = {
     float: [None, "a", True, [0.5], torch.tensor(0.5)],
     bool: [None, "yes", 1, [True]],
     str: [None, 1, ["mean"], torch.zeros(2)],
+    torch.dtype: [None, "float32", 1, torch.zeros(2)],
     int | Sequence[int]: [None, "a", 4.0, True, [[8]], [8.5], [True], torch.tensor(8)],
 }
 """By a parameter's annotation; beside None, where that is one of its kinds."""

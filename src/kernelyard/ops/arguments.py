@@ -57,6 +57,12 @@ def check_truth(op: str, name: str, value: Any) -> None:
         raise TypeError(f"{op}: {name} is {_kind(value)}, expected True or False")
 
 
+def check_dtype(op: str, name: str, value: Any) -> None:
+    """Raises TypeError for an argument that is no dtype."""
+    if not isinstance(value, torch.dtype):
+        raise TypeError(f"{op}: {name} is {_kind(value)}, expected a dtype")
+
+
 def check_string(op: str, name: str, value: Any) -> None:
     """Raises TypeError for an argument that is no string."""
     if type(value) is not str:
