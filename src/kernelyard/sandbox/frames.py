@@ -25,6 +25,25 @@ class Closed(Exception):
     """The other side is gone."""
 
 
+def framed(message: dict[str, Any]) -> bytes:
+    """A message as it is sent. Raises ProtocolError for one that is too long."""
+    body = json.dumps(message).encode()
+    if len(body) > MAX_FRAME:
+        raise ProtocolError(f"a frame of {len(body)} bytes; at most {MAX_FRAME} are allowed")
+    return struct.pack("!I", len(body)) + body
+
+
+def message_of(body: bytes) -> dict[str, Any]:
+    """What a frame says. Raises ProtocolError for one that is no object of JSON's."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("a frame that is not JSON") from error
+    if not isinstance(message, dict):
+        raise ProtocolError("a frame that is not an object")
+    return message
+
+
 class Channel:
     """Frames over one end of a socket pair."""
 
@@ -37,10 +56,10 @@ class Channel:
         Raises Closed if the other side is gone, TimeoutError if it has not read enough by the deadline, and
         ProtocolError, with nothing sent, for a message that is too long.
         """
-        body = json.dumps(message).encode()
-        if len(body) > MAX_FRAME:
-            raise ProtocolError(f"a frame of {len(body)} bytes; at most {MAX_FRAME} are allowed")
-        frame = struct.pack("!I", len(body)) + body
+        self.send_frame(framed(message), fd, deadline)
+
+    def send_frame(self, frame: bytes, fd: int | None = None, deadline: float | None = None) -> None:
+        """What `framed` made of a message: nothing is left to do but to send it. Raises as `send` does."""
         try:
             self._wait_until(deadline)
             sent = socket.send_fds(self.socket, [frame], [fd] if fd is not None else [])
@@ -55,28 +74,28 @@ class Channel:
 
         Raises Closed at the end of the stream, TimeoutError at the deadline and ProtocolError for anything else.
         """
+        body, fd = self.receive_body(deadline)
+        try:
+            return message_of(body), fd
+        except ProtocolError:
+            if fd is not None:
+                os.close(fd)
+            raise
+
+    def receive_body(self, deadline: float | None = None) -> tuple[bytes, int | None]:
+        """The same, unread: `message_of` says what it is. Raises as `receive` does."""
         # Descriptors that came with any byte of the frame: whoever does not get them here cannot close them.
         fds: list[int] = []
         try:
-            message = self._message(deadline, fds)
+            (length,) = struct.unpack("!I", self._read(4, deadline, fds))
+            if length > MAX_FRAME:
+                raise ProtocolError(f"a frame of {length} bytes; at most {MAX_FRAME} are allowed")
+            body = self._read(length, deadline, fds)
         except BaseException:
             for fd in fds:
                 os.close(fd)
             raise
-        return message, fds[0] if fds else None
-
-    def _message(self, deadline: float | None, fds: list[int]) -> dict[str, Any]:
-        (length,) = struct.unpack("!I", self._read(4, deadline, fds))
-        if length > MAX_FRAME:
-            raise ProtocolError(f"a frame of {length} bytes; at most {MAX_FRAME} are allowed")
-        body = self._read(length, deadline, fds)
-        try:
-            message = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError("a frame that is not JSON") from error
-        if not isinstance(message, dict):
-            raise ProtocolError("a frame that is not an object")
-        return message
+        return body, fds[0] if fds else None
 
     def _read(self, count: int, deadline: float | None, fds: list[int]) -> bytes:
         parts = b""

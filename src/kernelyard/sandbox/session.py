@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox import tree
 from kernelyard.sandbox.deadlines import IN_ALL, Deadlines
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared, supported
-from kernelyard.sandbox.frames import Closed, ProtocolError
+from kernelyard.sandbox.frames import Closed, ProtocolError, framed, message_of
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.pool import Worker
 from kernelyard.sandbox.returned import Fetched, Kept, Ran, Seen, alike
@@ -52,6 +53,15 @@ class Ended(Exception):
 
 class WentOn(Ended):
     """The session's worker ran in somebody else's turn. It lives: who can do without that turn may go on."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """One that is worded, and yet to be sent."""
+
+    nonce: str
+    frame: bytes
+    shared: Shared | None
 
 
 class Session:
@@ -201,8 +211,11 @@ class Session:
     ) -> Ran:
         """Call the candidate once on every set of arguments.
 
-        The worker gets them with this request and not before: all that it does with them passes on the judge's clock.
-        Memory of a device, which the worker may have mapped already, is written when the clock runs.
+        The worker gets them with this request and not before: all that it does with them passes on the judge's clock,
+        which shows what a call can have taken at most. So of the judge's own work nothing passes on it that the worker
+        could not use: the request is worded before, and the answer is read when what it left is the judge's; 0.08 of
+        0.32 ms of a call on a CPU. Memory of a device, which the worker may have mapped already, is written when the
+        clock runs.
         `keep`: calls whose outputs, written to memory that `lend` lent, are the judge's when its clock stops.
         `before` is called when the inputs lie ready, before the clock starts.
         """
@@ -211,22 +224,25 @@ class Session:
         with self._room_for(tensors) as (shared, specs, write):
             if shared.where == "host":
                 write()
+            uncopied = _lies_on_device(shared) and manner is not Manner.LATE
+            request = self._worded(
+                "run", shared, arguments=trees, tensors=_dumped(specs), manner=manner.value, uncopied=uncopied
+            )
             before()
             begin = time.perf_counter()
             if shared.where == "device":
                 write()
-            uncopied = _lies_on_device(shared) and manner is not Manner.LATE
             if uncopied:
                 self._inputs = shared, specs
-            reply = self._ask(
-                "run", shared, arguments=trees, tensors=_dumped(specs), manner=manner.value, uncopied=uncopied
-            )
+            self._put(request)
+            answer = self._heard()
             if self._lent is not None:
                 # Within the clock: what a worker still does while it is read is timed as well.
                 for index, room in zip(keep, rooms, strict=True):
                     self._lent.copy(index * self._slot, room)
                 self._lent.settle()
             seconds = time.perf_counter() - begin
+        reply = self._understood(answer, request.nonce)
         calls = len(sets)
         times = [sample for pair in reply.samples for sample in pair]
         if len(reply.samples) != calls or not all(SHORTEST_MS <= sample < LONGEST_MS for sample in times):
@@ -357,28 +373,46 @@ class Session:
         return self._await(self._send(do, shared, **fields))
 
     def _send(self, do: str, shared: Shared | None, **fields: Any) -> str:
+        request = self._worded(do, shared, **fields)
+        self._put(request)
+        return request.nonce
+
+    def _worded(self, do: str, shared: Shared | None, **fields: Any) -> _Request:
         nonce = secrets.token_hex(16)
+        if shared is not None:
+            fields |= {"memory": shared.where, "size": shared.size, "kept": shared.kept}
+        return _Request(nonce, framed({"nonce": nonce, "do": do, **fields}), shared)
+
+    def _put(self, request: _Request) -> None:
+        shared = request.shared
         fd = None
         if shared is not None:
             shared.settle()
-            fields |= {"memory": shared.where, "size": shared.size, "kept": shared.kept}
             fd = self.lender.descriptor(shared)
         with self._in_time() as deadline:
-            self.channel.send({"nonce": nonce, "do": do, **fields}, fd, deadline)
+            self.channel.send_frame(request.frame, fd, deadline)
         if shared is not None:
             self.lender.sent(shared)
-        return nonce
 
     def _await(self, nonce: str) -> Reply:
+        return self._understood(self._heard(), nonce)
+
+    def _heard(self) -> tuple[bytes, int | None]:
+        """What the worker answers, unread, and the descriptor that came with it."""
         try:
             with self._in_time() as deadline:
-                message, fd = self.channel.receive(deadline)
+                return self.channel.receive_body(deadline)
         except ProtocolError as error:
             raise self._broken(str(error)) from None
+
+    def _understood(self, answer: tuple[bytes, int | None], nonce: str) -> Reply:
+        body, fd = answer
         if fd is not None:
             os.close(fd)
         try:
-            reply = Reply.model_validate(message)
+            reply = Reply.model_validate(message_of(body))
+        except ProtocolError as error:
+            raise self._broken(str(error)) from None
         except ValidationError as error:
             raise self._broken(f"an answer with {error.error_count()} fields that the protocol does not have") from None
         # As bytes: of texts it compares ASCII alone.

@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -150,11 +151,13 @@ class SharedBytes:
     where = "host"
     kept = False
 
-    def __init__(self, fd: int, size: int, *, writable: bool, private: bool = False) -> None:
-        """`private`: what is written stays here, on pages of this process's own."""
+    def __init__(self, fd: int, size: int, *, writable: bool, private: bool = False, at_once: bool = False) -> None:
+        """`private`: what is written stays here, on pages of this process's own. `at_once`: no page is mapped later,
+        when it is written to."""
         self.fd, self.size, self.private = fd, size, private
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable or private else 0)
-        self.memory = mmap.mmap(fd, max(size, 1), mmap.MAP_PRIVATE if private else mmap.MAP_SHARED, protection)
+        flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+        self.memory = mmap.mmap(fd, max(size, 1), flags | (mmap.MAP_POPULATE if at_once else 0), protection)
 
     @classmethod
     def create(cls, size: int, *, worker_may_write: bool) -> "SharedBytes":
@@ -167,8 +170,8 @@ class SharedBytes:
         return made
 
     @classmethod
-    def received(cls, fd: int, *, writable: bool, private: bool = False) -> "SharedBytes":
-        return cls(fd, os.fstat(fd).st_size, writable=writable, private=private)
+    def received(cls, fd: int, *, writable: bool, private: bool = False, at_once: bool = False) -> "SharedBytes":
+        return cls(fd, os.fstat(fd).st_size, writable=writable, private=private, at_once=at_once)
 
     def read(self, spec: TensorSpec, device: torch.device) -> Tensor:
         """A fresh copy of one tensor on `device`. Raises ProtocolError for one that does not lie in this memory."""
@@ -196,10 +199,13 @@ class SharedBytes:
             raise ProtocolError(f"a tensor of {spec.dtype} {spec.shape} at byte {spec.offset} of {self.size}")
         if count == 0:
             return torch.empty(0, dtype=dtype)
+        look = partial(torch.frombuffer, self.memory, dtype=dtype, count=count, offset=spec.offset)
+        if self.private:
+            return look()
         with warnings.catch_warnings():
             # A mapping that is read-only is only copied from.
             warnings.filterwarnings("ignore", message=".*not writable.*")
-            return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=spec.offset)
+            return look()
 
     def write(self, spec: TensorSpec, tensor: Tensor) -> None:
         if tensor.numel():
