@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from kernelyard.core.operator import Cost
+from kernelyard.core.verdict import Decision
 from kernelyard.judge.clock import Clock, Round, Side
-from kernelyard.judge.decision import confirms
+from kernelyard.judge.decision import confirms, decide
 from kernelyard.judge.floor import Ceilings, datasheet_gbps, floor
 from kernelyard.judge.statistics import median, paired_ratio
 from kernelyard.sandbox.returned import Ran
@@ -144,6 +145,81 @@ def test_one_disturbed_request_of_several_hides_nothing() -> None:
         liar = Side.of([Ran(((6.0, 6.0),), 0.0102)] * 8)
         clock.add(Round(honest, honest, liar, liar))
     assert not clock.counted() and clock.doubt().name == "clock_mismatch"
+
+
+def _on_a_cpu(call: float, told: float, protocol: float, rounds: int = 8, noise: float = 0.02) -> Clock:
+    """A baseline of 1 ms a call, with 0.3 ms of protocol, and a solution that takes `call` ms and says `told`."""
+    generator = random.Random(7)
+
+    def turn(call: float, told: float, protocol: float) -> Side:
+        late = [math.exp(generator.gauss(0, noise)) for _ in range(4)]
+        return Side.of([Ran(((told * by, told * by),), (call + protocol) * by / 1e3) for by in late])
+
+    clock = Clock(CPU)
+    for _ in range(rounds):
+        clock.add(Round(*[turn(1.0, 1.0, 0.3) for _ in range(2)], *[turn(call, told, protocol) for _ in range(2)]))
+    return clock
+
+
+@pytest.mark.parametrize("told", [0.9, 0.5, 0.35])
+def test_a_lean_protocol_is_no_gain_on_a_cpu(told: float) -> None:
+    """All of the protocol's cost is saved, so that requests take less than the baseline's, and a part is claimed."""
+    clock = _on_a_cpu(1.0, told, 0.0)
+    assert confirms(clock.gain()) and len(clock.counted()) == 8, "neither of the other clocks stops it"
+    assert not clock.confirmed() and clock.ratio() == clock.told()
+    assert decide(clock.ratio(), clock.noise(), confirmed=clock.confirmed()) is Decision.INCONCLUSIVE
+    flag = clock.uncertified()
+    assert flag is not None and flag.name == "uncertified_gain"
+    assert f"{clock.told().mean:.3g}x by the worker's word" in flag.evidence
+
+
+def test_a_gain_on_a_cpu_is_as_large_as_the_judges_clock_shows() -> None:
+    """Who is twice as fast, and says four times, is no faster than his requests: 1 / (0.5 + 0.1)."""
+    clock = _on_a_cpu(0.5, 0.25, 0.1)
+    assert clock.confirmed() and clock.told().mean == pytest.approx(4.0, rel=0.05)
+    assert clock.ratio() == clock.certified() and clock.ratio().mean == pytest.approx(1 / 0.6, rel=0.05)
+    flag = clock.uncertified()
+    assert flag is not None and "4x by the worker's word" in flag.evidence and ": 1.67x (" in flag.evidence
+
+
+@pytest.mark.parametrize(("told", "protocol"), [(0.5, 0.001), (0.99, 0.3)], ids=["long calls", "a tie"])
+def test_what_is_shown_or_not_claimed_is_no_flag(told: float, protocol: float) -> None:
+    clock = _on_a_cpu(told, told, protocol)
+    assert clock.uncertified() is None
+    assert clock.ratio().mean == pytest.approx(1 / told, rel=0.05)
+
+
+def test_who_says_less_than_is_shown_is_believed() -> None:
+    clock = _on_a_cpu(0.5, 0.55, 0.0)
+    assert clock.confirmed() and clock.ratio() == clock.told()
+
+
+def test_a_claim_that_varies_widely_counts_no_more_than_is_shown() -> None:
+    """In every other round a hundredth is told and a call is slow: what the interval holds is not what is credited."""
+    clock, slow = _on_a_cpu(0.8, 0.01, 0.0, rounds=60), _on_a_cpu(0.8, 0.8, 0.0, rounds=60)
+    mixed = Clock(CPU)
+    for i_round, (wild, plain) in enumerate(zip(clock.rounds, slow.rounds, strict=True)):
+        mixed.add(wild if i_round % 2 else plain)
+    assert mixed.told().mean > 5
+    assert not mixed.confirmed() or mixed.ratio().mean == pytest.approx(1.25, rel=0.05)
+
+
+def test_a_round_that_does_not_count_shows_what_it_shows() -> None:
+    """Who is late has the round left out of those that count, and in the others no gain by that."""
+    clock = _on_a_cpu(0.5, 0.5, 0.0)
+    for late in _on_a_cpu(3.0, 0.5, 0.0).rounds:
+        clock.add(late)
+    assert len(clock.counted()) == 8 and clock.told().low > 1.9
+    assert not clock.confirmed()
+
+
+def test_one_slow_call_of_a_turn_shows() -> None:
+    honest = Side.of([Ran(((1.0, 1.0),), 0.0011)] * 4)
+    uneven = Side.of([*[Ran(((0.5, 0.5),), 0.0005)] * 3, Ran(((0.5, 0.5),), 0.0030)])
+    clock = Clock(CPU)
+    for _ in range(8):
+        clock.add(Round(honest, honest, uneven, uneven))
+    assert clock.told().mean == pytest.approx(2.0) and not clock.confirmed()
 
 
 @pytest.mark.parametrize(("gain", "least", "most"), [(0.035, 95, 100), (0.0, 0, 5)])

@@ -387,6 +387,51 @@ def test_the_judges_own_clock_is_asked_where_a_gain_is_claimed_and_nowhere_else(
         assert without == (cold_ones - 2 if asks else 0)
 
 
+@dataclass
+class OnACpu(Taking):
+    """As Taking, on a CPU, beside `protocol` ms of a request that are no call's."""
+
+    protocol: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.device = CPU
+
+    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+        ran = super().run(sets, **asked)
+        return replace(ran, seconds=ran.seconds + self.protocol / 1e3)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "decision", "speedup", "flagged"),
+    [(0.0, Decision.FASTER, 2.0, False), (0.3, Decision.FASTER, 1.25, True), (0.6, Decision.INCONCLUSIVE, 2.0, True)],
+)
+def test_on_a_cpu_a_gain_counts_as_far_as_whole_requests_show_it(
+    protocol: float, decision: Decision, speedup: float, flagged: bool
+) -> None:
+    _, found = rounds_of(OnACpu(0.5, protocol=protocol), OnACpu(1.0, protocol=protocol), Plan(rounds=9))
+    measured = found.measured
+    assert measured is not None and measured.decision is decision
+    assert measured.confirmed is (decision is Decision.FASTER)
+    assert measured.ratio.mean == pytest.approx(speedup)
+    assert [flag.name for flag in found.flags] == ["uncertified_gain"] * flagged
+
+
+def test_on_a_cpu_rounds_go_on_while_more_may_show_a_gain() -> None:
+    """A third is gained by every round, and by the judge's clock in every other one."""
+
+    class Late(OnACpu):
+        def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+            self.protocol = 0.45 * (len(self.asked) // plan.calls % 2)
+            return super().run(sets, **asked)
+
+    plan = Plan(rounds=9, most_rounds=30)
+    clock, _ = rounds_of(Late(0.75), OnACpu(1.0), plan)
+    assert len(clock.rounds) == len(clock.counted()) == plan.most_rounds
+    clock, _ = rounds_of(OnACpu(0.5, protocol=0.6), OnACpu(1.0, protocol=0.6), plan)
+    assert len(clock.rounds) == plan.rounds - 1, "more of the same show nothing"
+
+
 class Unaccounted(Taking):
     """As Taking, on a host so loaded that in the second round and every odd one later 9 ms pass in each call that it
     does not account for, and nothing is gained."""

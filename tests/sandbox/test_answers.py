@@ -14,6 +14,7 @@ import torch
 
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.judge.statistics import paired_ratio
+from kernelyard.sandbox import session as session_module
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.frames import Channel, Closed
 from kernelyard.sandbox.pool import Worker
@@ -134,3 +135,23 @@ def test_a_descriptor_of_an_answer_that_is_refused_does_not_stay(fields: dict[st
         assert end is not None and end.status is Status.REJECTED and "broke the protocol" in end.message
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
     os.close(read)
+
+
+def test_what_the_judge_does_by_itself_is_not_on_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It words a request before and reads the answer after: on a clock that bounds a call they were a quarter."""
+
+    def slowly(call: Any) -> Any:
+        def slow(*arguments: Any) -> Any:
+            time.sleep(0.2)
+            return call(*arguments)
+
+        return slow
+
+    monkeypatch.setattr(session_module, "framed", slowly(session_module.framed))
+    monkeypatch.setattr(session_module, "message_of", slowly(session_module.message_of))
+    with met() as (session, stranger):
+        thread = threading.Thread(target=stranger.answer, args=({"samples": [[1.0, 1.0]]}, None))
+        thread.start()
+        begin = time.monotonic()
+        assert session.run(ONE).seconds < 0.1 < 0.4 < time.monotonic() - begin
+        thread.join()

@@ -3,7 +3,9 @@
 import contextlib
 import json
 import math
+import mmap
 import os
+import resource
 import socket
 import struct
 import tempfile
@@ -287,3 +289,20 @@ def test_a_layout_never_overlaps() -> None:
     specs, size = layout([torch.ones(n, dtype=dtype) for n in (0, 1, 63) for dtype in (torch.int8, torch.float64)])
     ends = [spec.offset + math.prod(spec.shape) * WIRE_DTYPES[spec.dtype].itemsize for spec in specs]
     assert all(end <= spec.offset for end, spec in zip(ends, [*specs[1:]], strict=False)) and ends[-1] <= size
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_memory_for_answers_is_mapped_before_anything_is_written_to_it(at_once: bool) -> None:
+    """By a worker, in its own process: 4 MB cost a timed call 0.9 ms of faults on a CPU."""
+    pages = 1024
+    shared = SharedBytes.create(pages * mmap.PAGESIZE, worker_may_write=True)
+    shared.poison()
+    received = SharedBytes.received(os.dup(shared.fd), writable=True, at_once=at_once)
+    there = torch.frombuffer(received.memory, dtype=torch.uint8)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    there.fill_(1)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert faults < pages / 20 if at_once else faults > pages / 20
+    del there
+    received.close()
+    shared.close()

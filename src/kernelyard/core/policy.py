@@ -47,6 +47,8 @@ RULINGS: dict[str, tuple[Ruling, Ruling, Ruling]] = {
     "uneven_calls": _ALWAYS,
     # A gain so large that it was looked at twice; it stood, or there would be no pass.
     "large_gain": _SHOWN,
+    # What is not shown counts for nothing, and what is shown as far as that.
+    "uncertified_gain": _SHOWN,
     # The gain is not known then, and the decision says so; what disturbed may be another program.
     "disturbed_baseline": _SHOWN,
     # Once, and the round was left out; the second time is the end.
@@ -66,6 +68,7 @@ RULINGS: dict[str, tuple[Ruling, Ruling, Ruling]] = {
     "library_calls": _DOUBTFUL,
     # Mentions in the source: each has honest uses, and what they could fake is measured in other ways.
     "patches_library": (Ruling.REJECT, Ruling.SHOW, Ruling.SHOW),
+    "reaches_into_worker": (Ruling.REJECT, Ruling.SHOW, Ruling.SHOW),
     "looks_around": _DOUBTFUL,
     "background_work": _DOUBTFUL,
     "cuda_graph": _DOUBTFUL,

@@ -244,7 +244,8 @@ class Verdict(Record):
     baseline: Timing | None = None
     time: Timing | None = None
     speedup: float | None = None
-    """Geometric mean over the rounds of baseline time over solution time."""
+    """Geometric mean over the rounds of baseline time over solution time. Of a gain on a CPU, no more than the judge's
+    own clock shows: there the solution's time is all that its requests took."""
     speedup_low: float | None = None
     speedup_high: float | None = None
     """Ends of the 95 % interval of `speedup`."""
@@ -254,7 +255,8 @@ class Verdict(Record):
     """What the baseline seemed to gain or lose against itself in the same rounds; 0.01 is 1 %."""
     confirmed: bool | None = None
     """Whether the judge's own clock, around whole requests in the same rounds, saw the solution take less time. On a
-    GPU it is asked only where the rounds claim a gain."""
+    GPU than the baseline's requests, and it is asked only where the rounds claim a gain; on a CPU than the baseline's
+    calls by themselves."""
     decision: Decision | None = None
     """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within, else
     `inconclusive`; that too where `faster` is not confirmed, where the solution disturbed the baseline, or where the

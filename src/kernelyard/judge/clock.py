@@ -10,18 +10,23 @@ Both sides have two turns in every round. The baseline's, held against one anoth
 And a turn that follows one of the same process is the quicker one, by 9 % for a softmax of 74 us on two cores: with one
 turn of the solution's among two of the baseline's, the same code on both sides was 0.975x on an H100.
 
-What is hidden in the noise of all this is still no gain: a solution counts as faster only where its requests as a whole
-took less time than the baseline's in the same rounds, by the judge's clock alone.
+What is hidden in the noise of all this is still no gain: a solution counts as faster only where the judge's clock alone
+shows it. On a GPU its requests as a whole have to take less time than the baseline's in the same rounds. On a CPU that
+says too little, for a worker that rewrites itself can do without most of what the protocol costs, and claim as much of
+its calls' time: a softmax of microseconds was 3x of itself so, and its requests were the quicker ones. But no call
+takes longer than the request that it is alone in, and the baseline's own account is honest: a gain is one, and as large
+as it is, only by the one over the other. What the protocol costs is held against the solution there.
 """
 
+import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 
-from kernelyard.core.verdict import Flag, Timing
-from kernelyard.judge.decision import noise_floor
+from kernelyard.core.verdict import Decision, Flag, Timing
+from kernelyard.judge.decision import band, confirms, decide, noise_floor
 from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank, upper_quartile
 from kernelyard.judge.timing import timer_of
 from kernelyard.sandbox.returned import Ran
@@ -96,9 +101,14 @@ class Side:
         return self.outside - self.event - self.apart
 
     @property
+    def mean(self) -> float:
+        """Of the calls."""
+        return sum(self.events) / len(self.events)
+
+    @property
     def unevenness(self) -> float:
         """Mean over median of the calls."""
-        return sum(self.events) / len(self.events) / self.event
+        return self.mean / self.event
 
 
 @dataclass(frozen=True)
@@ -170,7 +180,14 @@ class Clock:
         return [one for one in self.believed() if not _beyond(self._uneven(one.honest, usual))]
 
     def ratio(self) -> Ratio:
-        """Baseline time over solution time."""
+        """What counts of what is told: of a gain that the judge's own clock shows on a CPU, no more than it shows."""
+        told = self.told()
+        if self.device.type != "cpu" or not self.confirmed():
+            return told
+        return min(told, self.certified(), key=lambda one: one.mean)
+
+    def told(self) -> Ratio:
+        """Baseline time over solution time, by the workers' own account."""
         counted = self.counted()
         return _over_rounds([one.honest.event for one in counted], [one.own.event for one in counted])
 
@@ -182,6 +199,40 @@ class Clock:
     def noise(self) -> float:
         """What it may seem to gain or lose so."""
         return noise_floor(self.control(), self._usual.event)
+
+    def confirmed(self) -> bool:
+        """Whether the judge's own clock shows a gain."""
+        if self.device.type != "cpu":
+            return confirms(self.gain())
+        return math.log(self.certified().low) > band(self.noise())
+
+    def certified(self) -> Ratio:
+        """What the judge's own clock shows on a CPU, whatever the solution's worker says: the baseline's calls over the
+        solution's whole requests.
+
+        Means of either, over all rounds: who is slow in one call, or late in a round, has no other one count for it.
+        """
+        shown = [(one.honest.mean, one.own.bare) for one in self.rounds]
+        pairs = [(honest, own) for honest, own in shown if own is not None]
+        return _over_rounds([honest for honest, _ in pairs], [own for _, own in pairs])
+
+    def uncertified(self) -> Flag | None:
+        """The flag for a gain on a CPU that is told, and not shown as large."""
+        told, noise = self.told(), self.noise()
+        if self.device.type != "cpu" or decide(told, noise, confirmed=True) is not Decision.FASTER:
+            return None
+        shown = self.certified()
+        if shown.high >= told.low and self.confirmed():
+            return None
+        baseline = median([one.honest.event for one in self.rounds])
+        request = median([one.own.outside for one in self.rounds])
+        evidence = (
+            f"{told.mean:.3g}x by the worker's word; on the judge's clock a request with one call takes"
+            f" {request:.4g} ms, where a call of the baseline takes {baseline:.4g} ms and the protocol"
+            f" {self._usual.outside:.4g} ms: {shown.mean:.3g}x ({shown.low:.3g} to {shown.high:.3g}) is shown, which"
+            f" counts above {math.exp(band(noise)):.3g}x"
+        )
+        return Flag(name="uncertified_gain", evidence=evidence)
 
     def gain(self) -> float:
         """How surely the solution's requests took less time than the baseline's, by the judge's clock alone.

@@ -84,6 +84,11 @@ def confirmable(gain: float, rounds: int, most: int) -> bool:
     return (gain * math.sqrt(rounds) + rest) / math.sqrt(most) > SURE
 
 
+def certifiable(shown: Ratio, noise: float) -> bool:
+    """Whether more rounds might show a gain that these do not: their mean is one."""
+    return math.log(shown.mean) > band(noise)
+
+
 def noise_floor(control: Ratio, baseline_ms: float) -> float:
     """What the baseline against itself may seem to gain or lose: the farther end of its interval, and `LEAST_MS` of the
     `baseline_ms` that a call takes."""

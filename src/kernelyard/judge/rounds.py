@@ -14,7 +14,7 @@ from kernelyard.core.verdict import Decision, Flag, Status, Timing
 from kernelyard.judge.again import in_turn, stressed_again
 from kernelyard.judge.checking import call_late
 from kernelyard.judge.clock import Clock, Round, Side
-from kernelyard.judge.decision import claimed, confirmable, confirms, decide, settled
+from kernelyard.judge.decision import certifiable, claimed, confirmable, decide, settled
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement, blameless
 from kernelyard.judge.looks import Rest, judge, look, take
@@ -64,7 +64,7 @@ def time_rounds(
         exam.one_loop.only_short_unless_needed()
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
     on_phase("the judge's own clock")
-    ratio, noise, confirmed = clock.ratio(), clock.noise(), confirms(clock.gain())
+    ratio, noise, confirmed = clock.ratio(), clock.noise(), clock.confirmed()
     cold = clock.baseline(), clock.solution()
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found, cold=cold, noise=noise)
     measured = Measurement(
@@ -79,6 +79,8 @@ def time_rounds(
         host_time=host_time,
     )
     found.measured = measured
+    if flag := clock.uncertified():
+        found.flag(flag)
     if found.floor and measured.time.p50_ms < found.floor.impossible_ms:
         least = found.floor.impossible_ms
         evidence = f"{measured.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
@@ -240,13 +242,15 @@ def _begin_on_one_core(candidate: Session, baseline: Session) -> None:
 
 def _settled(clock: Clock, plan: Plan) -> bool:
     """Whether more rounds would tell no more; they might where the judge's own clock has yet to confirm a gain."""
-    ratio, noise, gain = clock.ratio(), clock.noise(), clock.gain()
-    known = settled(ratio, noise, len(clock.counted()) / plan.most_rounds)
-    if decide(ratio, noise, confirmed=True) is not Decision.FASTER or confirms(gain):
+    told, noise = clock.told(), clock.noise()
+    known = settled(told, noise, len(clock.counted()) / plan.most_rounds)
+    if decide(told, noise, confirmed=True) is not Decision.FASTER or clock.confirmed():
         return known
+    if clock.device.type == "cpu":
+        return known and not certifiable(clock.certified(), noise)
     asked = clock.asked()
     left = plan.most_rounds - len(clock.counted())
-    return known and asked > 0 and not confirmable(gain, asked, asked + left)
+    return known and asked > 0 and not confirmable(clock.gain(), asked, asked + left)
 
 
 def _outside(
