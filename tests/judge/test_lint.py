@@ -49,6 +49,11 @@ def flags(source: str, *, full_precision: bool = True) -> dict[str, str]:
         ("import torch\ntorch.allclose = lambda *a: True", "patches_library", 2),
         ("import time\ntime.perf_counter: object = None", "patches_library", 2),
         ("from torch.cuda import Event\nEvent.elapsed_time = None", "patches_library", 2),
+        ('import sys\n\nworker = sys.modules["__main__"].Candidate', "reaches_into_worker", 3),
+        ("import __main__ as worker", "reaches_into_worker", 1),
+        ("from kernelyard import sandbox", "reaches_into_worker", 1),
+        ("from kernelyard.sandbox.handing import hand_over", "reaches_into_worker", 1),
+        ('import importlib\nimportlib.import_module("kernelyard.sandbox.wire")', "reaches_into_worker", 2),
         ("def f(x):\n    return x.half()", "mentions_lower_precision", 2),
         ('S = """int a;\n__half h;\n"""', "mentions_lower_precision", 2),
         ('S = """\nvoid f() { cudaStreamCreate(&s); }\n"""', "side_stream", 2),
@@ -66,6 +71,8 @@ def test_a_mention_is_flagged_with_its_line(source: str, flag: str, line: int) -
         "import torch\ntorch.backends.cudnn.benchmark = True",
         "class A:\n    def __init__(self):\n        self.time = 0",
         "def half_of(x):\n    return x / 2",
+        'if __name__ == "__main__":\n    print()',
+        'import kernelyard.ops\nNAME = "kernelyard"',
         "not python at all (",
     ],
 )
@@ -94,7 +101,7 @@ def test_half_precision_is_no_news_where_the_problem_is_in_it() -> None:
 
 
 def test_every_flag_has_a_ruling_and_policies_grow_milder() -> None:
-    assert set(MENTIONS) | {"patches_library"} <= set(RULINGS)
+    assert set(MENTIONS) | {"patches_library", "reaches_into_worker"} <= set(RULINGS)
     order = [Ruling.REJECT, Ruling.SHOW, Ruling.FINE]
     for rulings in RULINGS.values():
         assert [order.index(ruling) for ruling in rulings] == sorted(order.index(ruling) for ruling in rulings)

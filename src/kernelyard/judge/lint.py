@@ -35,6 +35,8 @@ MENTIONS: dict[str, tuple[tuple[str, ...], str]] = {
 # Modules that answer for the judge's worker: assigning to what is theirs changes what others see.
 _LONGEST_NAME = 8
 GUARDED = ("torch", "time", "sys", "os", "builtins", "gc", "triton")
+# The worker's own program, whose classes it can be rewritten by.
+PROGRAM, PACKAGES = "__main__", ("kernelyard.sandbox", "kernelyard.judge")
 
 
 def lint(source: str, *, full_precision: bool) -> list[Flag]:
@@ -48,7 +50,7 @@ def lint(source: str, *, full_precision: bool) -> list[Flag]:
         return []
     lines = source.splitlines()
     found: dict[str, Flag] = {}
-    for name, line in [*_patches(tree), *_mentions(tree)]:
+    for name, line in [*_patches(tree), *_reaches(tree), *_mentions(tree)]:
         text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
         found.setdefault(name, Flag(name=name, evidence=f"line {line}: {text[:160]}"))
     if not full_precision:
@@ -106,6 +108,24 @@ def _patches(tree: ast.Module) -> Iterator[tuple[str, int]]:
             # torch.backends.*.allow_tf32 and the like are settings; they have a flag of their own where they matter.
             if dotted.split(".")[0] in GUARDED and not dotted.startswith("torch.backends."):
                 yield "patches_library", target.lineno
+
+
+def _reaches(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Ways to the program that the solution runs in; a question whether the source is itself the program is none."""
+    asked = {
+        id(side) for node in ast.walk(tree) if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in asked:
+            names = [node.value]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        if any(name == PROGRAM or name.startswith(PACKAGES) for name in names):
+            yield "reaches_into_worker", node.lineno
 
 
 def _aliases(tree: ast.Module) -> dict[str, str]:
