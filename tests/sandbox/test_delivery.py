@@ -32,16 +32,27 @@ candidate = sys.modules["__main__"].Candidate
 write = candidate._delivered
 
 def early(self, **how):
-    descriptions = write(self, **how)
-    self.lent.poison()
-    return descriptions
+    def notice(tell=self.notice):
+        EARLIER
+        tell()
+        LATER
+    self.notice = notice
+    return write(self, **how)ALL
 
 candidate._delivered = early
 """
     + TWO
 )
-HANDS_OVER_LESS = ANSWERS_EARLY.replace("return descriptions", "return descriptions[1:]")
-SLOW_TO_HAND_OVER = ANSWERS_EARLY.replace("self.lent.poison()", "time.sleep(0.3)")
+
+
+def early(earlier: str = "", later: str = "", some: str = "") -> str:
+    return ANSWERS_EARLY.replace("EARLIER", earlier).replace("LATER", later).replace("ALL", some)
+
+
+WRITES_NOTHING = early(earlier="self.lent.poison()")
+HANDS_OVER_LESS = early(some="[1:]")
+SLOW_TO_HAND_OVER = early(earlier="time.sleep(0.3)")
+SLOW_TO_DESCRIBE = early(later="time.sleep(0.3)")
 
 
 WORKS_AHEAD = (
@@ -133,7 +144,7 @@ def test_a_parameter_is_handed_over_like_any_tensor_and_under_its_name(
 
 
 def test_what_is_written_after_the_answer_is_not_seen(device: torch.device, sets: list[torch.Tensor]) -> None:
-    (kept,) = ran(ANSWERS_EARLY, device, sets).kept
+    (kept,) = ran(WRITES_NOTHING, device, sets).kept
     _, doubled = kept.fetched(answers(sets[kept.index])).tensors or ()
     assert bool(doubled.isnan().all())
 
@@ -156,6 +167,14 @@ def test_handing_over_is_within_the_clock_and_in_no_sample(device: torch.device,
     one = ran(SLOW_TO_HAND_OVER, device, sets)
     assert one.seconds > 0.3
     assert all(host < 200 for _, host in one.samples)
+
+
+def test_what_is_described_when_all_is_written_is_not_on_the_clock(
+    device: torch.device, sets: list[torch.Tensor]
+) -> None:
+    """Of what a request costs that holds a call on a CPU it is a quarter."""
+    one = ran(SLOW_TO_DESCRIBE, device, sets)
+    assert one.seconds < 0.3 and one.kept[0].written
 
 
 def test_inputs_come_within_the_clock(device: torch.device, sets: list[torch.Tensor]) -> None:

@@ -12,26 +12,27 @@ from kernelyard.sandbox.device_memory import Shared
 from kernelyard.sandbox.form import ALONE, Form
 from kernelyard.sandbox.wire import MOST_OWNERS, OutputSpec, TensorSpec, layout
 
+WRITTEN = ("Tensor", "Parameter")
 
-def hand_over(
-    leaves: list[tuple[str, Any]],
-    shared: Shared,
-    room: int,
-    start: int = 0,
-    *,
-    forms: Iterable[Form] = repeat(ALONE),
-    last_first: bool = False,
-) -> dict[str, Any]:
-    """Describe one call's outputs, and write them from byte `start` on if they fit into `room` bytes.
+
+def hand_over(leaves: list[tuple[str, Any]], shared: Shared, forms: Iterable[Form] = repeat(ALONE)) -> dict[str, Any]:
+    """Write one call's outputs to memory that was lent for them alone, if they fit, and describe them."""
+    written = write_out(leaves, shared, shared.size)
+    shared.settle()
+    return {"outputs": described(leaves, forms), "written": written}
+
+
+def write_out(
+    leaves: list[tuple[str, Any]], shared: Shared, room: int, start: int = 0, *, last_first: bool = False
+) -> bool:
+    """Write one call's outputs from byte `start` on; whether they fit into `room` bytes, and so were.
 
     `last_first`: their second halves before the first ones. Read from the front, what a kernel is still writing may
     come out right: of 32 MB on a stream that nobody joined, the copy ran a few us behind the kernel on an H200.
     """
-    outputs = [describe(name, value, form) for (name, value), form in zip(leaves, forms, strict=False)]
     # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
-    kept = zip(leaves, outputs, strict=True)
     # A parameter is written as well, though none may be returned: a reference's would else cost the baseline nothing.
-    plain = [Tensor.detach(value) for (_, value), output in kept if output.kind in ("Tensor", "Parameter")]
+    plain = [Tensor.detach(value) for _, value in leaves if _kind(value) in WRITTEN and is_readable(value)]
     specs, size = layout(plain, start)
     written = len(plain) == len(leaves) and size <= room
     if written:
@@ -40,7 +41,11 @@ def hand_over(
             pieces = [half for piece in pieces for half in halves(*piece)][::-1]
         for spec, tensor in pieces:
             shared.write(spec, tensor)
-    return {"outputs": [output.model_dump() for output in outputs], "written": written}
+    return written
+
+
+def described(leaves: list[tuple[str, Any]], forms: Iterable[Form]) -> list[dict[str, Any]]:
+    return [describe(name, value, form).model_dump() for (name, value), form in zip(leaves, forms, strict=False)]
 
 
 def halves(spec: TensorSpec, tensor: Tensor) -> list[tuple[TensorSpec, Tensor]]:
@@ -55,6 +60,11 @@ def halves(spec: TensorSpec, tensor: Tensor) -> list[tuple[TensorSpec, Tensor]]:
         (TensorSpec(dtype=spec.dtype, shape=tuple(part.shape), offset=offset), part)
         for part, offset in zip(parts, offsets, strict=True)
     ]
+
+
+def is_readable(value: Any) -> bool:
+    """Whether it is numbers that lie there: conjugates and negatives of complex ones are computed by whoever reads."""
+    return isinstance(value, Tensor) and value.layout is torch.strided and not (value.is_conj() or value.is_neg())
 
 
 def _kind(value: Any) -> str:

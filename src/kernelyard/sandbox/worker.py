@@ -33,7 +33,7 @@ from kernelyard.core.problem import each_tensor
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared
 from kernelyard.sandbox.form import ALONE, forms_of
 from kernelyard.sandbox.frames import Channel, Closed
-from kernelyard.sandbox.handing import hand_over
+from kernelyard.sandbox.handing import described, hand_over, write_out
 from kernelyard.sandbox.source import extensions, failure_of, import_text
 from kernelyard.sandbox.tree import pack, unpack
 from kernelyard.sandbox.wire import (
@@ -75,6 +75,8 @@ class Candidate:
         self.inputs: Shared | None = None
         """Where what is staged lies, if it is no copy."""
         self.pad: Tensor | None = None
+        self.notice: Callable[[], None] = lambda: None
+        """Says that all answers of a run are written."""
 
     def load(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """Import the source, construct the class under the seed, and give it the reference's weights if they fit."""
@@ -205,15 +207,18 @@ class Candidate:
         return {}
 
     def _delivered(self, *, last_first: bool = False) -> list[dict[str, Any]]:
-        if self.lent is None:
+        """What was returned is written, then the judge is told so, and then it is described."""
+        lent = self.lent
+        if lent is None:
             return []
-        handed = {}
-        for i in range(len(self.returned))[:: -1 if last_first else 1]:
-            leaves = named_leaves(self.returned[i])
-            forms = forms_of(self.returned[i], self.staged[i])
-            handed[i] = hand_over(leaves, self.lent, self.slot, i * self.slot, forms=forms, last_first=last_first)
-        self.lent.settle()
-        return [handed[i] for i in range(len(handed))]
+        leaves = [named_leaves(returned) for returned in self.returned]
+        written = {}
+        for i in range(len(leaves))[:: -1 if last_first else 1]:
+            written[i] = write_out(leaves[i], lent, self.slot, i * self.slot, last_first=last_first)
+        lent.settle()
+        self.notice()
+        forms = [forms_of(returned, inputs) for returned, inputs in zip(self.returned, self.staged, strict=True)]
+        return [{"outputs": described(leaves[i], forms[i]), "written": written[i]} for i in range(len(leaves))]
 
     def give_back(self) -> None:
         """The memory that was lent for one run."""
@@ -244,9 +249,7 @@ class Candidate:
             leaves = [(name, value) for name, value in leaves if isinstance(value, Tensor)]
         index = request["index"]
         forms = forms_of(self.returned[index], self.staged[index]) if request["what"] == "outputs" else repeat(ALONE)
-        handed = hand_over(leaves, shared, shared.size, forms=forms)
-        shared.settle()
-        return handed
+        return hand_over(leaves, shared, forms)
 
     def _event_sample(
         self, model: Callable[..., Any], arguments: list[Any], cold: ColdCache | None
@@ -319,6 +322,7 @@ def serve(channel: Channel) -> None:
         shared = None
         try:
             shared = _lent(request, fd, kept)
+            candidate.notice = partial(channel.send, dict(answer))
             answer |= _answer(candidate, request, shared)
         except Exception as error:
             # Whatever the candidate raised is reported; only the judge decides what it means.
