@@ -178,6 +178,7 @@ def test_a_gain_on_a_cpu_is_as_large_as_the_judges_clock_shows() -> None:
     clock = _on_a_cpu(0.5, 0.25, 0.1)
     assert clock.confirmed() and clock.told().mean == pytest.approx(4.0, rel=0.05)
     assert clock.ratio() == clock.certified() and clock.ratio().mean == pytest.approx(1 / 0.6, rel=0.05)
+    assert clock.shown().p50_ms == pytest.approx(0.6, rel=0.05), "and what is made of the time is, too"
     flag = clock.uncertified()
     assert flag is not None and "4x by the worker's word" in flag.evidence and ": 1.67x (" in flag.evidence
 
@@ -191,7 +192,7 @@ def test_what_is_shown_or_not_claimed_is_no_flag(told: float, protocol: float) -
 
 def test_who_says_less_than_is_shown_is_believed() -> None:
     clock = _on_a_cpu(0.5, 0.55, 0.0)
-    assert clock.confirmed() and clock.ratio() == clock.told()
+    assert clock.confirmed() and clock.ratio() == clock.told() and clock.shown() == clock.solution()
 
 
 def test_a_claim_that_varies_widely_counts_no_more_than_is_shown() -> None:

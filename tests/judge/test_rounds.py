@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernelyard.core import cores
 from kernelyard.core.operator import Tolerance
-from kernelyard.core.verdict import Decision, Phase, Status, StressRecord
+from kernelyard.core.verdict import Decision, Floor, Phase, Status, StressRecord
 from kernelyard.judge import looks as looks_module
 from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge.again import in_turn
@@ -414,7 +414,22 @@ def test_on_a_cpu_a_gain_counts_as_far_as_whole_requests_show_it(
     assert measured is not None and measured.decision is decision
     assert measured.confirmed is (decision is Decision.FASTER)
     assert measured.ratio.mean == pytest.approx(speedup)
+    assert measured.time.p50_ms == pytest.approx(1 / speedup)
     assert [flag.name for flag in found.flags] == ["uncertified_gain"] * flagged
+
+
+def test_a_time_under_the_floor_is_refused_though_a_gain_is_shown() -> None:
+    """Of what is told, and not of the requests that count in its place."""
+
+    class Understates(OnACpu):
+        def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+            return replace(super().run(sets, **asked), samples=((0.001, 0.001),) * len(sets))
+
+    found = Findings()
+    ceilings = {"copy_gbps": 1.0, "tflops": None, "datasheet_gbps": None}
+    found.floor = Floor(bytes=1, operations=0, bound="memory", floor_ms=0.02, impossible_ms=0.01, **ceilings)
+    with pytest.raises(End, match="under_the_floor"):
+        rounds_of(Understates(0.45), OnACpu(1.0), Plan(rounds=9), found)
 
 
 def test_on_a_cpu_rounds_go_on_while_more_may_show_a_gain() -> None:

@@ -243,6 +243,7 @@ class Verdict(Record):
     errors: tuple[ErrorFigures, ...] = ()
     baseline: Timing | None = None
     time: Timing | None = None
+    """The solution's calls; of a gain on a CPU that counts by what the judge's own clock shows, its requests."""
     speedup: float | None = None
     """Geometric mean over the rounds of baseline time over solution time. Of a gain on a CPU, no more than the judge's
     own clock shows: there the solution's time is all that its requests took."""

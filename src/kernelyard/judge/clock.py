@@ -181,10 +181,11 @@ class Clock:
 
     def ratio(self) -> Ratio:
         """What counts of what is told: of a gain that the judge's own clock shows on a CPU, no more than it shows."""
-        told = self.told()
-        if self.device.type != "cpu" or not self.confirmed():
-            return told
-        return min(told, self.certified(), key=lambda one: one.mean)
+        return self.certified() if self.is_capped() else self.told()
+
+    def is_capped(self) -> bool:
+        """Whether a gain is shown on a CPU, and a larger one told."""
+        return self.device.type == "cpu" and self.confirmed() and self.certified().mean < self.told().mean
 
     def told(self) -> Ratio:
         """Baseline time over solution time, by the workers' own account."""
@@ -257,6 +258,14 @@ class Clock:
     def solution(self) -> Timing:
         """All samples of the solution in the counted rounds."""
         return self._timing([sample for one in self.counted() for sample in one.own.events])
+
+    def shown(self) -> Timing:
+        """The solution's time that counts: those samples, or of a gain that is shown and not told alone what its
+        requests took, a mean for each turn."""
+        if not self.is_capped():
+            return self.solution()
+        turns = [side.bare for one in self.rounds for side in (one.solution, one.again)]
+        return self._timing([whole for whole in turns if whole is not None])
 
     def _timing(self, samples: list[float]) -> Timing:
         return Timing(samples_ms=tuple(samples), timer=timer_of(self.device), cache="cold")

@@ -69,7 +69,7 @@ def time_rounds(
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found, cold=cold, noise=noise)
     measured = Measurement(
         baseline=cold[0],
-        time=cold[1],
+        time=clock.shown(),
         ratio=ratio,
         noise=noise,
         rounds=len(clock.counted()),
@@ -81,9 +81,9 @@ def time_rounds(
     found.measured = measured
     if flag := clock.uncertified():
         found.flag(flag)
-    if found.floor and measured.time.p50_ms < found.floor.impossible_ms:
+    if found.floor and cold[1].p50_ms < found.floor.impossible_ms:
         least = found.floor.impossible_ms
-        evidence = f"{measured.time.p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
+        evidence = f"{cold[1].p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
         found.flag(Flag(name="under_the_floor", evidence=evidence))
     return clock
 
