@@ -1,8 +1,9 @@
 """One side's turn in a round: its calls on the judge's inputs, on the judge's clock.
 
 On a CPU each call is a request of its own. The judge evicts the cache when the inputs lie ready and before the worker
-has them, and has the answer when its clock stops: there is no time in which a worker could work unseen. Of the
-protocol's work a worker that rewrites itself could leave out its copy of the inputs.
+has them, and has the answer when its clock stops: there is no time in which a worker could work unseen, and no call
+takes longer than its request, which `Clock.certified` rests on. Who has the inputs of several answers them together: of
+eight calls of a linear layer that was 0.73 of the time one by one, of small products in two threads 0.69.
 
 On an accelerator all calls share a request, and the worker flushes the cache between them: the flush hides the launch.
 What such a request takes can be shortened by leaving the flush out, so a second one without any, on other inputs, tells
