@@ -19,9 +19,9 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox import clearing
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.returned import Ran
-from kernelyard.sandbox.session import Ended
 
 sys.path.insert(0, str(Path(__file__).parent))
 from honest import problem

@@ -16,9 +16,10 @@ from kernelyard.judge.compiling import compiled, key
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.launch import SandboxKind, bubblewrap_problem
 from kernelyard.sandbox.pool import Post, Worker
-from kernelyard.sandbox.session import Ended, Session
+from kernelyard.sandbox.session import Session
 from kernelyard.suites.kernelbench import load_problem
 
 ROOT = Path(__file__).parents[2]

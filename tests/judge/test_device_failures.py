@@ -23,11 +23,11 @@ from kernelyard.judge.size import TOO_LARGE
 from kernelyard.sandbox import witness
 from kernelyard.sandbox.deadlines import WAITING
 from kernelyard.sandbox.device_memory import DriverError
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.health import Ward
 from kernelyard.sandbox.launch import SandboxKind
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post
-from kernelyard.sandbox.session import Ended
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "campaign"))
 from verdicts import ENVIRONMENT

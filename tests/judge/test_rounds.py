@@ -30,8 +30,8 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.statistics import signed_rank
 from kernelyard.judge.turns import take_turn
+from kernelyard.sandbox.exchange import WentOn
 from kernelyard.sandbox.returned import Kept, Ran
-from kernelyard.sandbox.session import WentOn
 from kernelyard.sandbox.wire import Manner
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -14,11 +14,12 @@ import torch
 
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.judge.statistics import paired_ratio
-from kernelyard.sandbox import session as session_module
+from kernelyard.sandbox import exchange
 from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.frames import Channel, Closed
 from kernelyard.sandbox.pool import Worker
-from kernelyard.sandbox.session import LONGEST_MS, SHORTEST_MS, Ended, Session
+from kernelyard.sandbox.session import LONGEST_MS, SHORTEST_MS, Session
 
 CPU = torch.device("cpu")
 ONE = [[torch.ones(1)]]
@@ -147,8 +148,8 @@ def test_what_the_judge_does_by_itself_is_not_on_its_clock(monkeypatch: pytest.M
 
         return slow
 
-    monkeypatch.setattr(session_module, "framed", slowly(session_module.framed))
-    monkeypatch.setattr(session_module, "message_of", slowly(session_module.message_of))
+    monkeypatch.setattr(exchange, "framed", slowly(exchange.framed))
+    monkeypatch.setattr(exchange, "message_of", slowly(exchange.message_of))
     with met() as (session, stranger):
         thread = threading.Thread(target=stranger.answer, args=({"samples": [[1.0, 1.0]]}, None))
         thread.start()

@@ -8,12 +8,13 @@ import torch
 
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.handing import halves
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.returned import Ran
-from kernelyard.sandbox.session import Ended, Session
+from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import MOST_OUTPUTS, MOST_OWNERS, Manner, layout
 
 TWO = """

@@ -9,11 +9,12 @@ import torch
 from kernelyard.sandbox import clearing, device_memory, session
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.device_memory import KEPT_BYTES, DeviceBytes
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
-from kernelyard.sandbox.session import Ended, Session
+from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import POISON, SharedBytes, TensorSpec, layout
 
 CPU = torch.device("cpu")

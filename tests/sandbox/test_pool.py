@@ -15,10 +15,11 @@ from kernelyard.core.verdict import Status
 from kernelyard.sandbox import pool as pools
 from kernelyard.sandbox import processes
 from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.launch import SandboxedProcess, SandboxError, SandboxKind, launch
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool, Post, Worker
-from kernelyard.sandbox.session import Ended, Session
+from kernelyard.sandbox.session import Session
 
 SECONDS = 60.0
 

@@ -9,9 +9,10 @@ import torch
 
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.sandbox.deadlines import IN_ALL, Deadlines
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.pool import Post, Worker
-from kernelyard.sandbox.session import Ended, Session
+from kernelyard.sandbox.session import Session
 
 CPU = torch.device("cpu")
 SLOW = """

@@ -16,10 +16,11 @@ import torch
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.sandbox import processes
 from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.launch import SandboxKind, choose, launch
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post, Worker
-from kernelyard.sandbox.session import Ended, Session
+from kernelyard.sandbox.session import Session
 
 CPU = torch.device("cpu")
 HONEST = """

@@ -24,9 +24,10 @@ from kernelyard.core.whole_file import write_whole
 from kernelyard.judge.headers import precompiled
 from kernelyard.sandbox import tree
 from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.launch import SandboxError, SandboxKind
 from kernelyard.sandbox.pool import Post, Worker
-from kernelyard.sandbox.session import Ended, Session, build_environment
+from kernelyard.sandbox.session import Session, build_environment
 
 # What is worth a worker's start of more than a second: torch's builder by one of its names.
 _BUILDERS = ("cpp_extension", "load_inline")

@@ -31,11 +31,12 @@ from kernelyard.judge.size import TOO_LARGE
 from kernelyard.judge.weights import handed_over
 from kernelyard.sandbox.deadlines import WAITING, Deadlines
 from kernelyard.sandbox.device_memory import DriverError
+from kernelyard.sandbox.exchange import Ended, WentOn
 from kernelyard.sandbox.frames import ProtocolError
 from kernelyard.sandbox.health import Ward
 from kernelyard.sandbox.launch import Limits, SandboxError, SandboxKind
 from kernelyard.sandbox.pool import Pool, Post
-from kernelyard.sandbox.session import Ended, Session, WentOn
+from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.turn import look_alone, turn
 from kernelyard.sandbox.witness import standing
 

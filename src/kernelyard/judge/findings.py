@@ -23,7 +23,7 @@ from kernelyard.core.verdict import (
 )
 from kernelyard.judge.contract import Mark
 from kernelyard.judge.statistics import Ratio
-from kernelyard.sandbox.session import Ended, WentOn
+from kernelyard.sandbox.exchange import Ended, WentOn
 
 T = TypeVar("T")
 

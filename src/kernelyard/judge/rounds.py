@@ -24,8 +24,9 @@ from kernelyard.judge.question import bytes_of
 from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.turns import lay_anew, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
+from kernelyard.sandbox.exchange import WentOn
 from kernelyard.sandbox.returned import Kept, Ran
-from kernelyard.sandbox.session import Session, WentOn
+from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
 
 # Who counts calls joins its streams as long as answers are only checked, and later lets calls run beside each other. So

@@ -18,8 +18,9 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End
 from kernelyard.judge.weights import handed_over
 from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.pool import Post, Worker
-from kernelyard.sandbox.session import Ended, Session
+from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
 
 _MARK = "========="
