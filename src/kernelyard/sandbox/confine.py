@@ -29,13 +29,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Walls:
     """What the native sandbox puts around its command; JSON-serialisable, for it travels on a command line.
 
-    `uid`: identity to take on, or None to keep the judge's. `groups`: supplementary groups, for devices that only a
-    group may open. `read_anything`: keep CAP_DAC_READ_SEARCH, for an interpreter that `uid` cannot reach; Landlock
-    still bounds what can be opened. `grants`: Landlock's allow-list, or None without Landlock. `seccomp_fd`: a
-    descriptor with the filter's bytes, or None.
+    `uid`: identity to take on, or None to keep the judge's. `of_its_own`: it is the first of many, and the command has
+    the one that its keeper's pid is away. `groups`: supplementary groups, for devices that only a group may open.
+    `read_anything`: keep CAP_DAC_READ_SEARCH, for an interpreter that `uid` cannot reach; Landlock still bounds what
+    can be opened. `grants`: Landlock's allow-list, or None without Landlock. `seccomp_fd`: a descriptor with the
+    filter's bytes, or None.
     """
 
     uid: int | None
+    of_its_own: bool
     groups: Sequence[int]
     read_anything: bool
     grants: Sequence[tuple[str, int]] | None
@@ -51,15 +53,19 @@ def apply_rlimits(bounds: Mapping[str, int]) -> None:
         resource.setrlimit(kind, (bound, bound))
 
 
-def apply(walls: Walls) -> None:
-    """Confine the calling process for good. Raises OSError where a layer that was asked for cannot be applied."""
+def apply(walls: Walls, private: str | None, keeper: int) -> None:
+    """Confine the calling process for good, and give it `private`. Raises OSError where a layer that was asked for
+    cannot be applied."""
     rules = None if walls.grants is None else landlock.ruleset(walls.grants)
     if walls.uid is not None:
+        uid = walls.uid + keeper if walls.of_its_own else walls.uid
+        if private is not None:
+            os.chown(private, uid, uid)
         # Without this bit the kernel drops capabilities with uid 0, and access(2) ignores those that are left.
         _prctl(_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP)
         os.setgroups(walls.groups)
-        os.setresgid(walls.uid, walls.uid, walls.uid)
-        os.setresuid(walls.uid, walls.uid, walls.uid)
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
     _drop_capabilities(keep=_CAP_DAC_READ_SEARCH if walls.read_anything else None)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     if rules is not None:

@@ -161,7 +161,7 @@ def _become(plan: Plan, keeper: int) -> NoReturn:
             adjustment.write("1000")  # the first to go when the machine runs short
         confine.apply_rlimits(plan.rlimits)
         if plan.walls is not None:
-            confine.apply(plan.walls)
+            confine.apply(plan.walls, plan.private, keeper)
             if plan.walls.seccomp_fd is not None:
                 os.close(plan.walls.seccomp_fd)
         confine.die_with_parent(keeper)

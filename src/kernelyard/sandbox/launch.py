@@ -341,6 +341,8 @@ def _world(
     shared = surroundings.readable_paths(readable)
     # Not 0: where core_pattern names a program, the kernel feeds it whatever the limit is, but for a limit of 1.
     rlimits = {"RLIMIT_CORE": 1, "RLIMIT_FSIZE": limits.file_bytes, "RLIMIT_NOFILE": limits.open_files}
+    # Who may put itself before others, as an audio user may, is ahead of its baseline on a machine that is busy.
+    rlimits |= {"RLIMIT_NICE": 0, "RLIMIT_RTPRIO": 0}
     if kind is SandboxKind.BUBBLEWRAP:
         bwrap = bubblewrap.program()
         if bwrap is None:
@@ -351,9 +353,12 @@ def _world(
         return _World(line, None, rlimits | _process_limit(os.getuid(), limits), missing, None, descriptors)
     private = _private(undo)
     planned = native.plan(private, shared, nodes, filter_fd)
-    user = os.getuid() if planned.walls.uid is None else planned.walls.uid
-    rlimits |= _process_limit(user, limits)
-    return _World(list(command), private, rlimits, missing | planned.missing, planned.walls, descriptors)
+    walls = planned.walls
+    if walls.of_its_own:
+        rlimits["RLIMIT_NPROC"] = limits.processes
+    else:
+        rlimits |= _process_limit(os.getuid() if walls.uid is None else walls.uid, limits)
+    return _World(list(command), private, rlimits, missing | planned.missing, walls, descriptors)
 
 
 def _process_limit(user: int, limits: Limits) -> dict[str, int]:

@@ -17,6 +17,10 @@ from kernelyard.sandbox.confine import Walls
 from kernelyard.sandbox.surroundings import IMPORT_ROOT
 
 NOBODY = 65534
+# Users that nobody has given away, systemd's containers neither. A command has the one that its keeper's pid is away
+# from the first, which no other has as long as the keeper lives: of one user's processes each may signal and reschedule
+# the others, and write to their files in /proc.
+_FIRST_USER, _USERS = 0x70000000, 1 << 22
 _PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
@@ -29,14 +33,15 @@ class Native:
 
 
 def plan(private: Path, readable: Sequence[Path], nodes: Sequence[Path], seccomp_fd: int | None) -> Native:
-    """Choose the walls for a command that may write only in `private`, whose owner becomes the command's user."""
+    """Choose the walls for a command that may write only in `private`."""
     missing: dict[str, str] = {}
     grants = None
     if landlock.abi():
         grants = _grants(private, readable, nodes)
     else:
         missing["landlock"] = "this kernel has no Landlock"
-    uid: int | None = NOBODY
+    of_its_own = _are_mapped(_FIRST_USER, _USERS)
+    uid: int | None = _FIRST_USER if of_its_own else NOBODY
     read_anything = False
     if os.geteuid() != 0:
         uid, missing["uid"] = None, "only root can give the process another user"
@@ -44,26 +49,39 @@ def plan(private: Path, readable: Sequence[Path], nodes: Sequence[Path], seccomp
         # Reading past permissions is safe only where Landlock bounds what can be opened at all.
         read_anything = grants is not None
         if not read_anything:
-            uid, missing["uid"] = None, f"user {NOBODY} cannot read {unreachable}, which the command needs"
-    if uid is not None:
-        os.chown(private, uid, uid)
-    walls = Walls(uid, _groups(nodes) if uid is not None else (), read_anything, grants, seccomp_fd)
-    return Native(walls, missing)
+            uid, missing["uid"] = None, f"another user cannot read {unreachable}, which the command needs"
+    if uid == NOBODY:
+        missing["own uid"] = f"this namespace has no user {_FIRST_USER}, so all workers are user {NOBODY}"
+    groups = _groups(nodes) if uid is not None else ()
+    return Native(Walls(uid, of_its_own and uid is not None, groups, read_anything, grants, seccomp_fd), missing)
 
 
-def _grants(private: Path, readable: Iterable[Path], nodes: Iterable[Path]) -> list[tuple[str, int]]:
+def _grants(private: Path, readable: Iterable[Path], nodes: Sequence[Path]) -> list[tuple[str, int]]:
     """Landlock's allow-list.
 
-    /proc also for writing, because CUDA names its threads by writing /proc/self/task/TID/comm and cuInit fails with
-    304 where it cannot (H100, driver 580). What is not the process's own there stays shut by its permissions, and
-    Landlock itself denies the memory and the environment of processes outside.
+    With a device /proc also for writing, because CUDA names its threads by writing /proc/self/task/TID/comm and cuInit
+    fails with 304 where it cannot (H100, driver 580). What is not its user's own there stays shut by its permissions,
+    and Landlock itself denies the memory and the environment of processes outside.
     """
     grants = [(str(path), landlock.READ) for path in (*readable, Path("/sys"))]
-    grants.append(("/proc", landlock.READ | landlock.WRITE))
+    grants.append(("/proc", landlock.READ | landlock.WRITE if nodes else landlock.READ))
     grants += [(path, landlock.DEVICE) for path in _PLAIN_DEVICES]
     grants += [(str(node), landlock.DEVICE | landlock.LIST) for node in nodes]
     grants += [(path, landlock.LIST) for path in ("/dev", str(IMPORT_ROOT))]
     return [*grants, (str(private), landlock.ALL)]
+
+
+def _are_mapped(first: int, count: int) -> bool:
+    """Whether this user namespace has these users and groups; a rootless container has 65536 as a rule."""
+    for kind in ("uid", "gid"):
+        try:
+            lines = Path(f"/proc/self/{kind}_map").read_text().splitlines()
+        except FileNotFoundError:  # a kernel without user namespaces
+            continue
+        spans = [(int(begin), int(length)) for begin, _, length in map(str.split, lines)]
+        if not any(begin <= first and first + count <= begin + length for begin, length in spans):
+            return False
+    return True
 
 
 def _anyone_reads(path: Path) -> bool:
