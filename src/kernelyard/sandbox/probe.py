@@ -5,6 +5,7 @@ Everything it does is bounded and aimed at things that the witness planted, so i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -52,6 +53,8 @@ def _walls(facts: dict[str, Any]) -> None:
         "core dump": _core_dump,
         "leftovers": _segment,
         "signals": lambda: _kill(facts["decoy"]),
+        "scheduling": lambda: _reschedule(facts["on_others"]),
+        "other workers": lambda: _disturb(facts["other_worker"]),
     }
     if facts["bounded"]:
         attempts["read-only mounts"] = lambda: _touch_all(facts["read_only"])
@@ -85,6 +88,39 @@ def _check(result: int, done: str) -> str:
 def _kill(pid: int) -> str:
     os.kill(pid, signal.SIGKILL)
     return "sent"
+
+
+def _reschedule(calls: dict[str, list[int]]) -> str:
+    """Make each of these calls on a child.
+
+    A child is of the same user and the same walls: nothing but the filter keeps its parent from it.
+    """
+    if not calls:
+        return "nothing was tried"
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    try:
+        passed = [name for name, call in calls.items() if not _is_refused(*call, child)]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if not passed:
+        raise PermissionError(f"{', '.join(calls)}: {os.strerror(errno.EPERM)}")
+    return f"{', '.join(passed)} came through"
+
+
+def _is_refused(number: int, *arguments: int) -> bool:
+    """Whether the filter answered: the kernel has other words for these arguments and zeros behind them, or obeys."""
+    return int(_libc.syscall(number, *arguments, 0, 0, 0, 0, 0)) < 0 and ctypes.get_errno() == errno.EPERM
+
+
+def _disturb(pid: int) -> str:
+    """Kill another worker, or else open those of its files by which it can be slowed down or be the first to die."""
+    with contextlib.suppress(OSError):
+        return _kill(pid)
+    files = [f"/proc/{pid}/{name}" for name in ("clear_refs", "autogroup", "oom_score_adj")]
+    return _open_one(files, os.O_WRONLY, may_lack=True)
 
 
 def _connect(port: int) -> str:

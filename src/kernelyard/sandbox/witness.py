@@ -23,7 +23,7 @@ from typing import Any
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.layers import LayerWitness
-from kernelyard.sandbox import bubblewrap, devices, probe, surroundings
+from kernelyard.sandbox import bubblewrap, devices, probe, processes, seccomp, surroundings
 from kernelyard.sandbox.launch import SandboxedProcess, SandboxError, SandboxKind, choose, launch
 from kernelyard.sandbox.limits import MIB, Limits
 
@@ -41,6 +41,8 @@ _TRIED = {
     "memory of others": "read the environment of a process of the judge's",
     "ptrace": "attach to a process of the judge's",
     "signals": "kill a process of the judge's",
+    "scheduling": "move and renice another process, move its memory and set its limits",
+    "other workers": "kill another worker, and open its files in /proc for writing",
     "namespaces": "become root of a new user namespace",
     "kernel settings": "open a kernel setting for writing",
     "shared files": "open the package's and the interpreter's own files for writing",
@@ -69,6 +71,8 @@ _NEEDS = {
     "memory of others": {"landlock", "uid"},
     "ptrace": {"seccomp"},
     "signals": {"landlock", "uid"},
+    "scheduling": {"seccomp"},
+    "other workers": {"landlock", "uid", "own uid"},
     "namespaces": {"seccomp"},
     "leftovers": {"seccomp"},
     "kernel settings": {"landlock", "uid"},
@@ -118,9 +122,11 @@ _LIMIT_MODES = {"processes": "forks", "memory": "memory", "output": "output"}
 
 
 def _walls(kind: SandboxKind, device: str) -> list[LayerWitness]:
-    with _bait() as bait:
+    with _bait() as bait, launch(["sleep", "60"], kind=kind, limits=_LIMITS, device=device) as other:
         facts = bait.facts | {
             "cuda": devices.is_nvidia(device),
+            "on_others": seccomp.on_others(),
+            "other_worker": processes.descendants(other.pid)[0],
             "other_devices": [str(node) for node in devices.not_granted(device)],
             # Natively they are watched, and who fills them is ended.
             "bounded": kind is SandboxKind.BUBBLEWRAP,
@@ -134,7 +140,8 @@ def _walls(kind: SandboxKind, device: str) -> list[LayerWitness]:
         except ValueError:
             raise SandboxError(f"the probe {process.describe_exit()}: {process.stderr.strip()[-500:]}") from None
         # The judge's own look overrules what the inside claims.
-        for layer, happened in bait.happened().items():
+        seen = bait.happened() | {"other workers": other.poll() is not None}
+        for layer, happened in seen.items():
             if happened and outcomes[layer]["denied"]:
                 outcomes[layer] = {"denied": False, "detail": "it happened, whatever the probe says"}
     if kind is not SandboxKind.BUBBLEWRAP:
