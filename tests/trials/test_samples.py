@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.trials.canary import Canary
 from kernelyard.trials.sample import Kind, Sample, read_samples
 from kernelyard.trials.trial import Court, try_one
@@ -38,6 +38,17 @@ def test_a_sample_gets_its_verdict(sample: Sample, canary: Canary) -> None:
         pytest.skip(f"{sample.device} only, needs {sample.needs}")
     court = Court(device=canary.device, sandbox=choose(None, str(canary.device)))
     outcome = try_one(sample, court, canary)
+    assert not outcome.success, outcome.success
+
+
+@pytest.mark.catalogue
+@pytest.mark.parametrize("name", ["moves_the_baseline", "reads_other_memory", "pins_its_threads"])
+def test_where_other_processes_are_in_sight_it_gets_the_same(name: str, canary: Canary) -> None:
+    """The first was right natively, and so passed, as long as all workers were one user's and had no filter."""
+    sample = read_samples(SUITE, [name])[0]
+    if not sample.runs_on(canary.device.type):
+        pytest.skip(f"{sample.device} only, needs {sample.needs}")
+    outcome = try_one(sample, Court(device=canary.device, sandbox=SandboxKind.NATIVE), canary)
     assert not outcome.success, outcome.success
 
 
