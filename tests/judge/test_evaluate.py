@@ -133,7 +133,9 @@ def test_a_problem_that_cannot_tell_is_flagged(tmp_path: Path, device: torch.dev
     solution = tmp_path / "solution.py"
     solution.write_text(Path(ROOT / "tests/exploits/zeros.py").read_text())
     verdict = judge(solution, device, problem=problem, plan=Plan(rounds=3, seconds=0))
-    assert [flag.name for flag in verdict.flags] == ["degenerate_problem"]
+    flags = {flag.name for flag in verdict.flags}
+    assert "degenerate_problem" in flags
+    assert flags <= {"degenerate_problem", "uncertified_gain"}, "zeros are quicker, by less than a request takes"
 
 
 def test_a_problem_that_fails_is_not_the_solutions_fault(tmp_path: Path, device: torch.device) -> None:
