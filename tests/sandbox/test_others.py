@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import platform
+import socket
 import struct
 import sys
 from pathlib import Path
@@ -65,13 +66,30 @@ def test_no_pid_but_the_callers_own_on_any_architecture(machine: str, monkeypatc
             assert answer(program, audit, call[0], *several) == denied, name
 
 
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_no_socket_that_reaches_an_address(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams connect to none, and what carries datagrams, which need no connection, is not made."""
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    program, (audit, *makers, _, _) = seccomp.program(), seccomp._NUMBERS[machine]
+    flags = socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    for call in makers:
+        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+            assert answer(program, audit, call, socket.AF_UNIX, kind | flags) == seccomp._ALLOW
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+            assert answer(program, audit, call, socket.AF_UNIX, kind | flags) == seccomp._ERRNO | errno.EACCES
+        assert answer(program, audit, call, socket.AF_INET, socket.SOCK_STREAM) == seccomp._ERRNO | errno.EACCES
+    connect = seccomp._DENIED[machine]["connect"]
+    assert answer(program, audit, connect, 3) == seccomp._ERRNO | errno.EPERM
+
+
 def test_the_numbers_are_the_kernels(tmp_path: Path) -> None:
     """Of the architecture that this machine is not, by the header that all but x86 share."""
     header = Path("/usr/include/asm-generic/unistd.h")
     if not header.exists():
         pytest.skip("no headers of the kernel's")
     known = dict(line.split()[1:3] for line in header.read_text().splitlines() if line.startswith("#define __NR"))
-    table = seccomp._OF_A_PROCESS["aarch64"] | {"prctl": seccomp._NUMBERS["aarch64"][3]}
+    numbers = dict(zip(("socket", "socketpair", "clone", "prctl"), seccomp._NUMBERS["aarch64"][1:], strict=True))
+    table = seccomp._OF_A_PROCESS["aarch64"] | numbers | {"connect": seccomp._DENIED["aarch64"]["connect"]}
     assert {name: known[f"__NR_{name}"] for name in table} == {name: str(number) for name, number in table.items()}
 
 

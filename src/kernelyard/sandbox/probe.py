@@ -41,6 +41,7 @@ def _walls(facts: dict[str, Any]) -> None:
         "read": lambda: Path(facts["secret_file"]).read_text(),
         "write": lambda: f"{Path(facts['target_file']).write_text('overwritten')} bytes written",
         "network": lambda: _connect(facts["port"]),
+        "sockets": lambda: _reach(facts["stream"], facts["datagrams"]),
         "processes of others": lambda: Path(f"/proc/{facts['decoy']}/cmdline").read_text(),
         "memory of others": lambda: f"{Path('/proc', str(facts['decoy']), 'environ').read_bytes()!r:.40}",
         "ptrace": lambda: _check(_libc.ptrace(_PTRACE_SEIZE, facts["decoy"], None, None), "attached"),
@@ -126,6 +127,20 @@ def _disturb(pid: int) -> str:
 def _connect(port: int) -> str:
     with socket.create_connection(("127.0.0.1", port), timeout=1):
         return "connected"
+
+
+def _reach(stream: str, datagrams: str) -> str:
+    """Connect to a socket with a path, or else send it a datagram, from a socket that was made for others, too."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as channel:
+        channel.connect(stream)
+        return "connected"
+    for make in (lambda kind: [socket.socket(socket.AF_UNIX, kind)], lambda kind: socket.socketpair(type=kind)):
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+            with contextlib.suppress(OSError), contextlib.ExitStack() as ends:
+                made = [ends.enter_context(end) for end in make(kind)]
+                made[0].sendto(b"sent", datagrams)
+                return f"sent by {kind.name}"
+    raise PermissionError("neither a connection nor a datagram came through")
 
 
 def _in_child(act: Callable[[], int]) -> str:

@@ -34,6 +34,7 @@ _DENIED = {
         "semget": 64,
         "msgget": 68,
         "mq_open": 240,
+        "connect": 42,  # Landlock looks at no socket with a path: a user's session bus starts what it is asked to
         "ptrace": 101,
         "pivot_root": 155,
         "mount": 165,
@@ -67,6 +68,7 @@ _DENIED = {
         "init_module": 105,
         "delete_module": 106,
         "ptrace": 117,
+        "connect": 203,
         "mq_open": 180,
         "msgget": 186,
         "semget": 190,
@@ -118,11 +120,14 @@ _OF_A_PROCESS = {
 }
 # What stands before the pid: PRIO_PROCESS and IOPRIO_WHO_PROCESS. The other kinds are a group and a whole user.
 _BEFORE_THE_PID = {"setpriority": (0,), "ioprio_set": (1,)}
-# (audit architecture, socket, clone, prctl)
-_NUMBERS = {"x86_64": (0xC000003E, 41, 56, 157), "aarch64": (0xC00000B7, 198, 220, 167)}
+# (audit architecture, socket, socketpair, clone, prctl)
+_NUMBERS = {"x86_64": (0xC000003E, 41, 53, 56, 157), "aarch64": (0xC00000B7, 198, 199, 220, 167)}
 _CLONE3 = 435
 # Every CLONE_NEW* flag that clone() takes: mount, cgroup, uts, ipc, user, pid and net namespaces.
 _CLONE_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+# SOCK_DGRAM and SOCK_RAW, which is the same among Unix sockets, have this bit, SOCK_STREAM and SOCK_SEQPACKET have not.
+# A datagram goes to an address of its own, connected or not.
+_DATAGRAM = 2
 _X32_BIT = 0x40000000
 # Gives a process, also another one, a mark: what has another mark runs on no hyperthread beside it.
 _PR_SCHED_CORE = 62
@@ -143,7 +148,7 @@ def program() -> bytes:
     Raises KeyError on an architecture for which `supported` is false.
     """
     machine = platform.machine()
-    architecture, socket_call, clone_call, prctl_call = _NUMBERS[machine]
+    architecture, socket_call, pair_call, clone_call, prctl_call = _NUMBERS[machine]
     steps = [
         _step(_LOAD, _OFFSET_ARCHITECTURE),
         _step(_JUMP_EQUAL, architecture, 1, 0),
@@ -157,7 +162,8 @@ def program() -> bytes:
     # clone3 hides its flags behind a pointer, which a filter cannot follow; at ENOSYS libc falls back to clone.
     steps += [_step(_JUMP_EQUAL, _CLONE3, 0, 1), _deny(errno.ENOSYS)]
     steps += _unless(clone_call, errno.EPERM, _step(_JUMP_ANY_BIT, _CLONE_NAMESPACES, 0, 1))
-    steps += _unless(socket_call, errno.EACCES, _equals(socket.AF_UNIX))
+    for call in (socket_call, pair_call):
+        steps += _unless(call, errno.EACCES, _equals(socket.AF_UNIX), _step(_JUMP_ANY_BIT, _DATAGRAM, 0, 1))
     steps += _unless(prctl_call, errno.EPERM, _step(_JUMP_EQUAL, _PR_SCHED_CORE, 0, 1))
     for number, *before in on_others().values():
         steps += _unless(number, errno.EPERM, *map(_equals, before), _equals(0))

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import select
 import socket
 import subprocess
 import sys
@@ -37,6 +38,7 @@ _TRIED = {
     "read": "read a planted file outside",
     "write": "write a planted file outside",
     "network": "connect to a listener of the judge's on loopback",
+    "sockets": "connect to a socket of the judge's with a path, or send it a datagram",
     "processes of others": "see a process of the judge's in /proc",
     "memory of others": "read the environment of a process of the judge's",
     "ptrace": "attach to a process of the judge's",
@@ -68,6 +70,7 @@ _NEEDS = {
     "own root": {"landlock"},
     "other devices": {"landlock"},
     "network": {"seccomp"},
+    "sockets": {"seccomp"},
     "memory of others": {"landlock", "uid"},
     "ptrace": {"seccomp"},
     "signals": {"landlock", "uid"},
@@ -194,6 +197,8 @@ class _Bait:
     secret_file: Path
     target_file: Path
     listener: socket.socket
+    stream: socket.socket
+    datagrams: socket.socket
     decoy: subprocess.Popen[bytes]
 
     @property
@@ -203,6 +208,8 @@ class _Bait:
             "secret_file": str(self.secret_file),
             "target_file": str(self.target_file),
             "port": self.listener.getsockname()[1],
+            "stream": self.stream.getsockname(),
+            "datagrams": self.datagrams.getsockname(),
             "decoy": self.decoy.pid,
             "file_bytes": _LIMITS.file_bytes,
             "open_files": _LIMITS.open_files,
@@ -210,16 +217,17 @@ class _Bait:
 
     def happened(self) -> dict[str, bool]:
         """By layer, whether the forbidden thing was done, as seen from outside."""
-        self.listener.setblocking(False)
-        connected = False
-        with contextlib.suppress(BlockingIOError):
-            self.listener.accept()[0].close()
-            connected = True
         return {
             "write": self.target_file.read_text() != "untouched",
-            "network": connected,
+            "network": _has_come(self.listener),
+            "sockets": _has_come(self.stream) or _has_come(self.datagrams),
             "signals": self.decoy.poll() is not None,
         }
+
+
+def _has_come(place: socket.socket) -> bool:
+    """Whether a connection or a datagram has."""
+    return bool(select.select([place], [], [], 0)[0])
 
 
 @contextlib.contextmanager
@@ -228,19 +236,25 @@ def _bait() -> Iterator[_Bait]:
     with (
         tempfile.TemporaryDirectory(prefix="witness-") as directory,
         socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.socket(socket.AF_UNIX) as stream,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
     ):
         secret_file, target_file = Path(directory, "secret"), Path(directory, "target")
         secret_file.write_text(secret)
         target_file.write_text("untouched")
+        for place, name in ((stream, "stream"), (datagrams, "datagrams")):
+            place.bind(f"{directory}/{name}")
+        stream.listen()
         # Open to everyone: what keeps the process inside away must be the sandbox and not the permissions.
         Path(directory).chmod(0o777)
-        target_file.chmod(0o666)
+        for path in (target_file, Path(directory, "stream"), Path(directory, "datagrams")):
+            path.chmod(0o666)
         os.environ[_VARIABLE] = secret
         # Not on the judge's own streams: who reads them would wait for it where the judge is interrupted meanwhile.
         nowhere = subprocess.DEVNULL
         decoy = subprocess.Popen(["sleep", "20"], stdin=nowhere, stdout=nowhere, stderr=nowhere)
         try:
-            yield _Bait(secret, secret_file, target_file, listener, decoy)
+            yield _Bait(secret, secret_file, target_file, listener, stream, datagrams, decoy)
         finally:
             del os.environ[_VARIABLE]
             decoy.kill()
