@@ -23,9 +23,11 @@ def _clock(device: torch.device, baseline: Side, *solutions: Side) -> Clock:
     return clock
 
 
-def test_a_side_has_medians_of_its_calls_and_the_mean_of_its_requests() -> None:
+def test_a_side_has_the_median_of_its_calls_or_the_least_of_its_requests_and_their_mean() -> None:
+    together = [Ran(((1.0, 2.0), (3.0, 6.0), (8.0, 9.0)), 0.039)]
+    assert Side.of(together) == Side((1.0, 3.0, 8.0), 3.0, 6.0, 13.0, 13.0)
     requests = [Ran(((1.0, 2.0),), 0.011), Ran(((3.0, 6.0),), 0.012), Ran(((8.0, 9.0),), 0.016)]
-    assert Side.of(requests) == Side((1.0, 3.0, 8.0), 3.0, 6.0, 12.0, 13.0)
+    assert Side.of(requests) == Side((1.0, 3.0, 8.0), 1.0, 2.0, 11.0, 13.0)
     assert Side.of(requests, Ran(((1.0, 1.0), (1.0, 1.0)), 0.005)).bare == 2.5
 
 

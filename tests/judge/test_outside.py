@@ -89,9 +89,9 @@ def test_how_much_less_a_cold_call_may_take(
 def test_a_turn_by_hand() -> None:
     requests = [Ran(((1.0, 2.0), (3.0, 2.5), (1.0, 9.0)), 0.012), Ran(((1.0, 3.0), (2.0, 4.0), (7.0, 5.0)), 0.018)]
     side = Side.of(requests)
-    assert (side.event, side.host) == (1.5, 3.5)
-    assert side.unevenness == pytest.approx(15 / 6 / 1.5)
-    assert side.outside == pytest.approx((4.0 + 6.0) / 2), "a call"
+    assert (side.event, side.host) == (1.0, 2.0)
+    assert side.unevenness == pytest.approx(15 / 6)
+    assert side.outside == pytest.approx(4.0), "a call"
     assert side.bare == pytest.approx((4.0 + 6.0) / 2)
     assert Side.of(requests, Ran(((1.0, 1.0),) * 4, 0.02)).bare == pytest.approx(5.0)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelyard.core.cores import cores_from
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.sandbox import processes
 from kernelyard.sandbox.deadlines import Deadlines
@@ -285,6 +286,45 @@ begun.wait()
             opened.run([[torch.zeros(1)]])
             (seen,) = opened.fetch(0, [torch.zeros(2, dtype=torch.int64)]).tensors or ()
             assert seen.tolist() == [len(cores)] * 2
+
+
+def test_on_a_cpu_each_of_torchs_threads_has_a_core_and_the_solutions_have_all(post: Post) -> None:
+    source = """
+import os
+import threading
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        torch.zeros(1 << 17).add_(1)
+        threads = sorted(int(name) for name in os.listdir("/proc/self/task"))
+        own = []
+        thread = threading.Thread(target=lambda: own.append(len(os.sched_getaffinity(0))))
+        thread.start()
+        thread.join()
+        held = [thread for thread in threads if len(os.sched_getaffinity(thread)) == 1]
+        return torch.tensor([len(os.sched_getaffinity(0)), own[0], torch.get_num_threads() - len(held)])
+"""
+    cores = sorted(os.sched_getaffinity(0))
+    with Session(Worker.start(post), CPU, Deadlines()) as opened:
+        opened.await_start()
+        opened.load("solution.py", source, "ModelNew", [], 1, torch.float32, {})
+        assert len(opened._team) == torch.get_num_threads()
+        for core in (cores[-1], cores[0]):
+            opened.move_to(core)
+            opened.run([[torch.zeros(1)]])
+            (seen,) = opened.fetch(0, [torch.zeros(3, dtype=torch.int64)]).tensors or ()
+            assert seen.tolist() == [len(cores), len(cores), 1]
+            held = [os.sched_getaffinity(thread) for thread in opened._team]
+            assert held == [set(cores), *({other} for other in cores_from(core)[1 : len(held)])]
+
+
+def test_a_thread_that_is_no_longer_its_own_is_left_where_it_is() -> None:
+    with Session(Worker.start(Post(SandboxKind.NATIVE)), CPU, Deadlines()) as opened:
+        opened.await_start()
+        before = os.sched_getaffinity(os.getpid())
+        opened.process.keep_apart([os.getpid()], [min(before)])
+        assert os.sched_getaffinity(os.getpid()) == before
 
 
 def _threads(pid: int) -> int:

@@ -156,8 +156,7 @@ def _rounds(
 
     def turns_of_both() -> Round:
         sides: dict[str, Side] = {}
-        if on_device:
-            _begin_on_one_core(candidate, baseline)
+        _begin_on_one_core(candidate, baseline)
         if small:
             most = max(calls + bool(again), bare_calls)
             with candidate.still(), blameless():

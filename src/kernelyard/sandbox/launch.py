@@ -223,6 +223,17 @@ class SandboxedProcess:
         finally:
             processes.keep_to(os.sched_getaffinity(0), pids)
 
+    def threads(self) -> list[int]:
+        """Of the process that was started last."""
+        return [thread for pid in processes.descendants(self._keeper.pid)[-1:] for thread in processes.threads(pid)]
+
+    def keep_apart(self, threads: Sequence[int], cores: Sequence[int]) -> None:
+        """Have each of these threads of its processes run on the core at its place, and nowhere else."""
+        own = {thread for pid in processes.descendants(self._keeper.pid) for thread in processes.threads(pid)}
+        for thread, core in zip(threads, cores, strict=False):
+            if thread in own:  # another's may have its number since
+                processes.keep_to({core}, [thread])
+
     def describe_exit(self) -> str:
         """ "exit code 3", "killed by signal SIGSEGV" or "still running"."""
         code = self.returncode

@@ -28,6 +28,9 @@ _PAUSE_SECONDS = 1.0
 # waiting, verdicts waited 0.5 to 3 s for the next; with four, two of nine of 1.8 s waited 0.8 and 1.0 s. On a CPU,
 # workers that start take time from those that are timed.
 _WAITING, _WAITING_CPU = 6, 2
+# The largest that glibc takes.
+_LARGEST_THRESHOLD = 32 << 20
+_NEVER = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,15 @@ class Post:
             # Threads that wait for one another sleep: one that spins has the core that the other needs, for as long as
             # the kernel lets it, and a softmax of 0.16 ms took 5 in one call of four, with two threads on two cores.
             # Of itself its noise floor was 42 to 150 % then, and is 5 to 9.
-            return {"TRITON_INTERPRET": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+            # And memory that is given back stays the process's. By itself glibc's threshold grows with what was given
+            # back before, so that an answer of 2 MB lies in fresh pages in one call, 0.75 ms, and in old ones in
+            # another, 0.34, of one worker as of two.
+            return {
+                "TRITON_INTERPRET": "1",
+                "OMP_WAIT_POLICY": "PASSIVE",
+                "MALLOC_MMAP_THRESHOLD_": str(_LARGEST_THRESHOLD),
+                "MALLOC_TRIM_THRESHOLD_": str(_NEVER),
+            }
         # Segments of many pieces: what is given back comes back elsewhere, which `scatter` needs.
         return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 

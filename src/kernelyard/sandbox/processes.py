@@ -117,6 +117,14 @@ def keep_to(cores: Collection[int], pids: Iterable[int]) -> None:
             os.sched_setaffinity(pid, cores)
 
 
+def threads(pid: int) -> list[int]:
+    """Of that process; none of one that is gone."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
 def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:
     """What each of `pids` has used of the CPU so far, to the nanosecond, and its children that it has buried, in ticks;
     without those that have gone."""
