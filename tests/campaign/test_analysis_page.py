@@ -136,7 +136,7 @@ def test_every_number_of_a_verdict_is_there(tmp_path) -> None:
         "level 1 problem 1 1_Made_Up.py degenerate passed 3.00x (2.97-3.03) faster 1.50x",
         "level 1 problem 2 2_Made_Up.py incorrect_value check - - - - - -",
         "degenerate zeros pass",
-        "15 calls timed by cuda_event, cache cold; 8 paired rounds",
+        "15 calls a side by cuda_event, cache cold; 8 paired rounds",
     ):
         assert shown in text, shown
 
