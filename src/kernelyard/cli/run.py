@@ -30,7 +30,7 @@ from kernelyard.core.workload import parse_dtype
 from kernelyard.judge.compiling import builds
 from kernelyard.judge.plan import Plan
 from kernelyard.report.untrusted import visible
-from kernelyard.report.verdict import gist, is_unshown
+from kernelyard.report.verdict import gist
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import GIB, Limits
@@ -272,7 +272,7 @@ class _Shown:
         self._new += 1
         self._given[place] += 1
         speed = f"{verdict.speedup:.3g}x {verdict.decision.value}" if verdict.speedup and verdict.decision else ""
-        if is_unshown(verdict):
+        if verdict.is_unshown:
             speed += f", {verdict.credited:.3g}x credited"
         elif verdict.told:
             speed += f" of {verdict.told:.3g}x told"

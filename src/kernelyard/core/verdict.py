@@ -356,6 +356,11 @@ class Verdict(Record):
         return self.speedup if self.speedup is None or shown else min(1.0, self.speedup)
 
     @property
+    def is_unshown(self) -> bool:
+        """Whether it has a gain that counts as none, for the judge's own clock does not show one."""
+        return self.credited is not None and self.speedup is not None and self.credited < self.speedup
+
+    @property
     def claimed(self) -> float | None:
         """The speedup by the worker's word: what is credited is that or less."""
         return self.speedup if self.told is None else self.told

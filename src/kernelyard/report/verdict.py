@@ -78,14 +78,9 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     return lines
 
 
-def is_unshown(verdict: Verdict) -> bool:
-    """Whether its gain counts as none, for the judge's own clock does not show one."""
-    return verdict.credited is not None and verdict.credited < (verdict.speedup or 0.0)
-
-
 def credit_line(verdict: Verdict) -> str:
     """`1.98x of 4.13x told: ...`: what counts beside what the worker says; empty where that is the same."""
-    if is_unshown(verdict):
+    if verdict.is_unshown:
         because = "a gain that is not shown counts as none"
     elif verdict.told is not None:
         because = "a gain counts as far as the judge's own clock shows it"
@@ -107,7 +102,7 @@ def _whose(verdict: Verdict) -> str:
     """By whose account the solution's time is, where a gain rests on that."""
     if verdict.told is not None:
         return ", by whole requests on the judge's clock"
-    return ", by the worker's word" if is_unshown(verdict) else ""
+    return ", by the worker's word" if verdict.is_unshown else ""
 
 
 def gist(message: str) -> str:
