@@ -18,7 +18,7 @@ from kernelyard.campaign.outcomes import BEST, EAGER, of_judged
 from kernelyard.campaign.runs import analyze, flagged, read_run
 from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
-from kernelyard.core.verdict import Flag, Status
+from kernelyard.core.verdict import Flag, Status, Timing
 from kernelyard.report.campaign import analysis_text
 
 SIX = [
@@ -206,6 +206,31 @@ def test_what_nobody_answered_stands_where_a_run_of_two_devices_does(tmp_path) -
         analysed(tmp_path, verdicts, [baseline(n, 0.5) for n in (1, 2, 3)], suite_of(1, 2, 3)).groups[0].against
     )
     assert (eager.problems, best.problems, best.fast["0"].count) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("stored_ms", [1.2, 1.3, 0.75], ids=["near", "longer", "shorter"])
+def test_a_stored_time_that_is_far_from_that_of_the_rounds_is_said(tmp_path, stored_ms) -> None:
+    """In the verdicts' own rounds eager took 1 ms; of two problems one was stored in another state of the machine."""
+    times = {Variant.EAGER: timing(stored_ms), Variant.COMPILE: timing(1.0)}
+    stored = [baseline(1, 0.5), baseline(2, None, times=times, failures={})]
+    verdicts = [judged(1, 2.0), judged(2, 2.0), judged(2, 2.1, sample=1), judged(3)]
+    found = analysed(tmp_path, verdicts, stored)
+    said = [note for note in found.notes if "stored time of eager" in note]
+    far = "of 1 of 2 problems the stored time of eager is more than 1.25 times off what it took in the verdicts' own"
+    most = f" rounds, most of 1/2_Made_Up.py: {stored_ms} ms stored, 1 ms in the rounds; KernelBench's line is off by"
+    assert said == ([] if stored_ms == 1.2 else [f"{far}{most} as much"])
+    (tmp_path / "timing/kernelyard.jsonl").unlink()
+    theirs = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})[0]
+    assert [note for note in theirs.notes if "stored time of eager" in note] == said, "by KernelBench's files as well"
+
+
+def test_a_stored_baseline_whose_samples_lie_wide_apart_is_said(tmp_path) -> None:
+    wide = Timing(samples_ms=(1.0,) * 10 + (2.0,) * 5, timer="cuda_event", cache="cold")
+    times = {Variant.EAGER: timing(1.0), Variant.COMPILE: wide}
+    stored = [baseline(1, 0.5), baseline(2, None, times=times, failures={})]
+    found = analysed(tmp_path, [judged(1, 2.0), judged(2, 2.0)], stored)
+    (note,) = [note for note in found.notes if "disturbed" in note]
+    assert note.startswith("1 of 2 stored baselines may") and "1/2_Made_Up.py, compile, whose" in note
 
 
 def test_another_torch_is_said(tmp_path) -> None:

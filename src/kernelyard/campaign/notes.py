@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kernelyard.campaign.analysis import WITH_THEIRS, Answers, claims
+from kernelyard.campaign.doubts import far, wide
 from kernelyard.campaign.kernelbench_files import RESULTS, is_ours
 from kernelyard.campaign.ledger import FILE_NAME
 from kernelyard.campaign.opponents import Opponents
@@ -71,6 +72,8 @@ def _of_the_run(run: "Run", opponents: Opponents, suite: Suite | None) -> Iterab
         yield f"{said} not of this suite, but of other texts of its problems: left out{also}"
     if run.judged:
         yield from _baseline_notes(run, opponents)
+        if said := far(run.judged, opponents):
+            yield said
 
 
 def _unshown(answers: Sequence[Answers]) -> Iterable[str]:
@@ -110,5 +113,7 @@ def _baseline_notes(run: "Run", opponents: Opponents) -> Iterable[str]:
         for baseline, verdict in pairs
         if baseline.environment.torch != verdict.environment.torch
     }
+    if said := wide({id(baseline): baseline for baseline, _ in pairs}.values()):
+        yield said
     if others:
         yield f"baselines are of torch {' and '.join(sorted(others))}, verdicts of torch {run.facts['torch']}"
