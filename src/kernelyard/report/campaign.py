@@ -129,17 +129,26 @@ def score_line(score: KernelBenchScore) -> str:
 def comparison_text(comparison: Comparison, single: bool = True) -> RenderableType:
     """Summary, then the problems one by one: the real differences first."""
     parts: list[RenderableType] = [
-        Text(visible(f"A {comparison.a}\nB {comparison.b}\n{comparison.problems} problems in both")),
+        Text(visible(f"A {comparison.a}\nB {comparison.b}\n{_in_both(comparison)}")),
         _differences(comparison.summary, "question"),
     ]
     if comparison.single and single:
         real = [each for each in comparison.single if each.real]
-        parts.append(Text(f"{len(real)} of {len(comparison.single)} problems that both solved differ in time for good"))
+        said = counted(len(real), "differs", "differ")
+        parts.append(Text(f"of {len(comparison.single)} compared one by one, {said} in time for good"))
         if real:
             parts.append(_differences(tuple(real), "problem"))
     parts += [Text(visible(f"left out: {problem}: {why}")) for problem, why in comparison.left_out.items()]
     parts += [Text(f"note: {visible(note)}") for note in comparison.notes]
     return Together(*parts, Text(comparison.method))
+
+
+def _in_both(comparison: Comparison) -> str:
+    """Each number is a part of the one before it."""
+    return (
+        f"{counted(comparison.problems, 'problem')} in both: {comparison.answered} answered by both,"
+        f" {comparison.solved} solved by both, {len(comparison.single)} of these compared one by one"
+    )
 
 
 def _differences(differences: tuple[Difference, ...], first: str) -> Unbroken:
