@@ -260,7 +260,7 @@ def test_a_listing_says_on_how_many_problems_admission_did_not_decide(
     records = list(listed(suite, "float32", ceilings))
     assert sum(record.admitted for record in records) == decided
     said = {0: ", not admitted in float32", 2: ", 1 not admitted in float32", 3: ""}[decided]
-    said += " (`kernelyard problem check` finds which are degenerate)" if said else ""
+    said += "" if decided else " (`kernelyard problem check` finds which are degenerate)"
     assert listing_head(suite, records) == f"kernelbench: 3 problems{said}; suite {suite.sha256[:16]}"
     assert f"another: 3 problems{said}; suite" in listing_head(replace(suite, name="another"), records)
     assert "admitted" not in listing_head(replace(suite, name="library"), records), "its operators have their own tests"

@@ -59,15 +59,15 @@ class _Pair:
         return max(self.stored / self.rounds, self.rounds / self.stored)
 
 
-def far(judged: Sequence[Judged], opponents: Opponents) -> str:
+def far(judged: Sequence[Judged], opponents: Opponents, *, has_line: bool) -> str:
     """Says of how many problems the stored time of eager is far from what eager took beside the solutions; empty where
-    of none."""
+    of none. `has_line`: KernelBench's is printed, too."""
     pairs = _pairs(judged, opponents)
     found = [pair for pair in pairs if pair.off > FAR]
     if not found:
         return ""
     most = max(found, key=lambda pair: pair.off)
-    line = "; KernelBench's line is off by as much" if opponents.theirs else ""
+    line = "; KernelBench's line is off by as much" if has_line else ""
     return (
         f"of {len(found)} of {counted(len(pairs), 'problem')} the stored time of eager is more than {FAR:g} times off"
         f" what it took in the verdicts' own rounds, most of {most.title}: {most.stored:.3g} ms stored,"

@@ -72,7 +72,8 @@ def _of_the_run(run: "Run", opponents: Opponents, suite: Suite | None) -> Iterab
         yield f"{said} not of this suite, but of other texts of its problems: left out{also}"
     if run.judged:
         yield from _baseline_notes(run, opponents)
-        if said := far(run.judged, opponents):
+        has_line = bool(run.results and opponents.theirs) and (suite is None or suite.whole)
+        if said := far(run.judged, opponents, has_line=has_line):
             yield said
 
 

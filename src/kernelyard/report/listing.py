@@ -30,7 +30,9 @@ def listing_head(suite: Suite, records: Sequence[Listed]) -> str:
     marked = sum(record.degenerate is not None for record in records)
     parts += [f"{marked} degenerate"] if marked else []
     unseen = not_admitted(suite, {record.dtype for record in records})
-    parts += [f"{unseen} (`kernelyard problem check` finds which are degenerate)"] if unseen else []
+    if unseen and not any(record.admitted for record in records):
+        unseen += " (`kernelyard problem check` finds which are degenerate)"
+    parts += [unseen] if unseen else []
     return f"{suite.name}: {', '.join(parts)}; suite {suite.sha256[:16]}"
 
 
