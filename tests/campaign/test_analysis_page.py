@@ -132,7 +132,7 @@ def test_every_number_of_a_verdict_is_there(tmp_path) -> None:
     for shown in (
         "device a CPU, dtype float32, mode eval, timer cuda_event, cache cold",
         "all eager 2 problems 50.0 % (1.3-98.7) 50.0 % (1.3-98.7) 50.0 % (1.3-98.7)",
-        "without degenerate eager 1 problems 0.0 %",
+        "without degenerate eager 1 problem 0.0 %",
         "level 1 problem 1 1_Made_Up.py degenerate passed 3.00x (2.97-3.03) faster 1.50x",
         "level 1 problem 2 2_Made_Up.py incorrect_value check - - - - - -",
         "degenerate zeros pass",

@@ -12,9 +12,9 @@ from kernelyard.core.verdict import Timing
 from kernelyard.judge.statistics import median
 
 WIDE = 1.5
-"""Times the 20th percentile of a variant's samples: an 80th beyond that is wide. On two cores of a CPU it was 1.04 to
-1.24 in 12 of 14 measurements, 1.6 and 2.1 in the others, of 0.1 to 0.2 ms a call; in 22 beside other programs 8 to 114
-(46c674e, 2026-11-25)."""
+"""Times the 20th percentile of a variant's samples: an 80th beyond that is wide. Of 36 measurements on two cores, which
+other programs used now and then, it was 1.04 to 1.24 in 12, 1.6 and 2.1 in two of 0.1 to 0.2 ms a call, and 8 to 114 in
+22 (0508109 and 06adcff, 2026-11-25)."""
 FAR = 1.25
 """Times, either way, between a stored time of eager and that of a run's rounds: from 0.8 to 1, the narrowest step
 between two p of KernelBench's line, which divides the one by the other side's."""
