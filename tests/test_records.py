@@ -83,8 +83,25 @@ def test_a_gain_that_is_not_shown_is_not_credited(
     stored = json.loads(verdict.model_dump_json())
     assert stored["credited"] == credited
     assert Verdict.model_validate(stored | {"credited": 9.0}) == verdict, "what a file says of it is not believed"
-    said = "  credited  1.00x: a gain that is not shown counts as none"
-    assert (said in verdict_lines(verdict)) is (credited < speedup)
+    said = f"  credited  1.00x of {speedup:.2f}x told: a gain that is not shown counts as none"
+    lines = verdict_lines(verdict)
+    assert (said in lines) is (credited < speedup)
+    of_the_worker = [line for line in lines if line.endswith(", by the worker's word")]
+    assert len(of_the_worker) == (2 if credited < speedup else 0), "its time, and its share of the floor"
+
+
+def test_a_gain_that_is_shown_in_part_says_whose_its_numbers_are() -> None:
+    ends = {"speedup": 1.98, "speedup_low": 1.61, "speedup_high": 2.45, "confirmed": True, "decision": Decision.FASTER}
+    requests = Timing(samples_ms=(1.0, 2.0), timer="host", cache="cold")
+    verdict = Verdict(**(PASSED | ends | {"told": 4.13, "time": requests}))  # type: ignore[arg-type]
+    assert (verdict.credited, verdict.claimed) == (1.98, 4.13)
+    text = "\n".join(verdict_lines(verdict))
+    assert "  credited  1.98x of 4.13x told: a gain counts as far as the judge's own clock shows it\n" in text
+    assert "  solution  1.50 ms (1.20-1.80), by whole requests on the judge's clock\n" in text
+    assert "the solution reaches 25.0 % of it, by whole requests on the judge's clock\n" in text
+    assert (
+        "  measured  3 calls of the baseline by host and 2 turns of the solution's whole requests, cold cache" in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,6 +117,7 @@ def test_a_gain_that_is_not_shown_is_not_credited(
         ({"speedup": None}, "come together"),
         ({"baseline": TIMING.model_copy(update={"cache": "warm"})}, "unlike methods"),
         ({"decision": None}, "come together"),
+        ({"told": 0.9}, "is more than that"),
         ({"decision": Decision.FASTER}, "does not lie above 1"),
         ({"decision": Decision.SLOWER}, "does not lie below 1"),
         ({"host_time": TIMING.model_copy(update={"cache": "warm"})}, "unlike methods"),

@@ -1,10 +1,12 @@
 """The numbers of a run, on verdicts whose numbers are known by hand."""
 
 import hashlib
+import io
 import json
 
 import pytest
 from made_up_runs import ENVIRONMENT, baseline, baselines, judged, run_folder, suite_of, timing
+from rich.console import Console
 from typer.testing import CliRunner
 
 from kernelyard.campaign.analysis import Analysis
@@ -16,7 +18,8 @@ from kernelyard.campaign.outcomes import BEST, EAGER, of_judged
 from kernelyard.campaign.runs import analyze, flagged, read_run
 from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
-from kernelyard.core.verdict import Flag, Status
+from kernelyard.core.verdict import Flag, Status, Timing
+from kernelyard.report.campaign import analysis_text
 
 SIX = [
     judged(1, 3.0),
@@ -67,7 +70,7 @@ def test_the_faster_of_eager_and_compile_is_the_harder_opponent(tmp_path) -> Non
     assert {p: share.count for p, share in best.fast.items()} == {"0": 4, "1": 2, "2": 0}
     assert best.faster.count == 2
     assert best.speedup.value == pytest.approx((1.5 * 1.5 * 1.0 * 0.5) ** 0.25, rel=1e-6)
-    assert any("1 of 6 verdicts have no baseline" in note for note in found.notes)
+    assert any(note.endswith("mode and device: 1 of 6 verdicts") for note in found.notes)
 
 
 def test_what_the_judges_own_clock_did_not_see_counts_for_nothing(tmp_path) -> None:
@@ -99,6 +102,25 @@ def test_of_a_claim_that_is_not_shown_more_is_kept_than_is_credited() -> None:
         assert gains[BEST].measured.ratio == pytest.approx(3 * compiled) and gains[BEST].decision == decision
 
 
+def test_of_a_gain_that_is_shown_in_part_both_numbers_stand_side_by_side(tmp_path) -> None:
+    """A reader of the table or of the record need not look for what was told in a flag's text."""
+    verdicts = [judged(1, 2.0, told=4.0), judged(2, 2.0), judged(3, 3.0, confirmed=False, decision="inconclusive")]
+    found = analysed(tmp_path, verdicts, stored=[baseline(number, 0.5) for number in (1, 2, 3)])
+    for against, over in zip(found.groups[0].against, (1.0, 2.0), strict=True):
+        assert against.speedup.value == pytest.approx((2 * 2 * 1) ** (1 / 3) / over)
+        assert against.told.value == pytest.approx((4 * 2 * 3) ** (1 / 3) / over)
+    told = [(claim.problem, claim.told, claim.credited) for claim in found.claims]
+    assert told == [(3, 3.0, 1.0), (1, 4.0, 2.0)]
+    assert any(
+        "1 gain counts as far" in note and "level_1_problem_1_sample_0, 2x of 4x" in note for note in found.notes
+    )
+    console = Console(width=300, file=io.StringIO())
+    console.print(analysis_text(found))
+    assert "as told" in console.file.getvalue() and "2.88x" in console.file.getvalue()
+    plain = analysed(tmp_path / "plain", [judged(1, 2.0)])
+    assert plain.groups[0].against[0].told is None and not plain.claims
+
+
 def test_the_mean_of_what_is_the_reference_itself_is_1_and_none_of_it_is_a_gain(tmp_path) -> None:
     """Ties to either side, none seen by the judge's own clock: cut off at 1 their mean was a loss."""
     speedups = (1.006, 1 / 1.006, 1.004, 1 / 1.004)
@@ -107,8 +129,8 @@ def test_the_mean_of_what_is_the_reference_itself_is_1_and_none_of_it_is_a_gain(
     against = found.groups[0].against[0]
     assert against.speedup.value == pytest.approx(1.0)
     assert {p: share.count for p, share in against.fast.items()} == {"0": 5, "1": 0, "2": 0}
-    (note,) = [note for note in found.notes if "count as 1x" in note]
-    assert note.startswith("1 speedups above 1")
+    (note,) = [note for note in found.notes if "counted as 1x" in note]
+    assert note.startswith("1 speedup above 1 is no tie, and")
 
 
 @pytest.mark.parametrize(
@@ -186,6 +208,34 @@ def test_what_nobody_answered_stands_where_a_run_of_two_devices_does(tmp_path) -
     assert (eager.problems, best.problems, best.fast["0"].count) == (3, 2, 1)
 
 
+@pytest.mark.parametrize("stored_ms", [1.2, 1.3, 0.75], ids=["near", "longer", "shorter"])
+def test_a_stored_time_that_is_far_from_that_of_the_rounds_is_said(tmp_path, stored_ms) -> None:
+    """In the verdicts' own rounds eager took 1 ms; of two problems one was stored in another state of the machine."""
+    times = {Variant.EAGER: timing(stored_ms), Variant.COMPILE: timing(1.0)}
+    stored = [baseline(1, 0.5), baseline(2, None, times=times, failures={})]
+    verdicts = [judged(1, 2.0), judged(2, 2.0), judged(2, 2.1, sample=1), judged(3)]
+    found = analysed(tmp_path, verdicts, stored)
+    said = [note for note in found.notes if "stored time of eager" in note]
+    far = "of 1 of 2 problems the stored time of eager is more than 1.25 times off what it took in the verdicts' own"
+    most = f" rounds, most of 1/2_Made_Up.py: {stored_ms} ms stored, 1 ms in the rounds"
+    assert said == ([] if stored_ms == 1.2 else [f"{far}{most}"])
+    (tmp_path / "timing/kernelyard.jsonl").unlink()
+    export(tmp_path / "run", verdicts, [])
+    theirs = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})[0]
+    line = "; KernelBench's line is off by as much"
+    found = [note for note in theirs.notes if "stored time of eager" in note]
+    assert found == [f"{note}{line}" for note in said], "by KernelBench's files as well, whose line divides by them"
+
+
+def test_a_stored_baseline_whose_samples_lie_wide_apart_is_said(tmp_path) -> None:
+    wide = Timing(samples_ms=(1.0,) * 10 + (2.0,) * 5, timer="cuda_event", cache="cold")
+    times = {Variant.EAGER: timing(1.0), Variant.COMPILE: wide}
+    stored = [baseline(1, 0.5), baseline(2, None, times=times, failures={})]
+    found = analysed(tmp_path, [judged(1, 2.0), judged(2, 2.0)], stored)
+    (note,) = [note for note in found.notes if "disturbed" in note]
+    assert note.startswith("1 of 2 stored baselines may") and "1/2_Made_Up.py, compile, whose" in note
+
+
 def test_another_torch_is_said(tmp_path) -> None:
     stored = [baseline(1, 0.5, environment=ENVIRONMENT.model_copy(update={"torch": "1.0"}))]
     assert any("baselines are of torch 1.0" in note for note in analysed(tmp_path, stored=stored).notes)
@@ -250,7 +300,7 @@ def test_verdicts_on_other_texts_than_the_suites_are_left_out_and_counted(tmp_pa
     assert [(each.number, len(each.outcomes)) for each in answers] == [(1, 1), (3, 1), (4, 0)]
     assert found.groups[0].against[0].fast["0"].count == 1
     (note,) = [note for note in found.notes if "not of this suite" in note]
-    assert note.startswith("2 verdicts") and "1 problems that have no other" in note
+    assert note.startswith("2 verdicts") and "1 problem that has no other" in note
     with pytest.raises(UsageError, match=r"none of 5 verdicts .* \(1 are on other texts of its problems, 4"):
         run.on(suite_of(2))
 

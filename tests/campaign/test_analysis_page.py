@@ -132,21 +132,23 @@ def test_every_number_of_a_verdict_is_there(tmp_path) -> None:
     for shown in (
         "device a CPU, dtype float32, mode eval, timer cuda_event, cache cold",
         "all eager 2 problems 50.0 % (1.3-98.7) 50.0 % (1.3-98.7) 50.0 % (1.3-98.7)",
-        "without degenerate eager 1 problems 0.0 %",
+        "without degenerate eager 1 problem 0.0 %",
         "level 1 problem 1 1_Made_Up.py degenerate passed 3.00x (2.97-3.03) faster 1.50x",
         "level 1 problem 2 2_Made_Up.py incorrect_value check - - - - - -",
         "degenerate zeros pass",
-        "15 calls timed by cuda_event, cache cold; 8 paired rounds",
+        "15 calls a side by cuda_event, cache cold; 8 paired rounds",
     ):
         assert shown in text, shown
 
 
 def test_a_row_shows_what_was_measured_beside_what_is_credited(tmp_path) -> None:
     verdicts = [judged(1, 1.54, half=0.1, confirmed=False, decision="inconclusive"), judged(2, 1.005, confirmed=False)]
+    verdicts.append(judged(3, 2.0, told=4.0))
     text = Page(page(tmp_path, verdicts)).text
-    assert "passed 1.00x credited of 1.54x (1.39-1.70) inconclusive" in text
+    assert "passed 1.00x credited of 1.54x (1.39-1.70) told inconclusive" in text
+    assert "passed 2.00x (1.98-2.02) credited of 4.00x told faster" in text
     assert "passed 1.00x (0.995-1.02) tie" in text
-    assert "1 speedups above 1 are no ties" in text
+    assert "1 speedup above 1 is no tie" in text
 
 
 def test_of_a_compilers_words_the_error_is_shown(tmp_path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from made_up_runs import baseline, baselines, judged, run_folder
+from made_up_runs import baseline, baselines, judged, name_of, run_folder
 
 from kernelyard.suites.degenerate import TABLE, _marks
 
@@ -64,6 +64,12 @@ def test_a_run_on_what_admission_did_not_decide_says_so(tmp_path: Path) -> None:
         assert f"not admitted in {dtype}" in (run / "analysis.json").read_text()
     done = kernelyard("analyze", run)
     assert done.returncode == 0 and "admitted" not in done.stdout, "no suite is known"
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / name_of(1)).write_text(text)
+    run = run_folder(tmp_path / "of_it", [judged(1, 3.0, level=0, **of_it)])
+    done = kernelyard("analyze", run, "--suite", own)
+    assert done.returncode == 0 and "note: own, not admitted in float32: only the judge's own flags say" in done.stdout
 
 
 def test_two_runs_are_compared_and_one_alone_is_needed(tmp_path: Path) -> None:
@@ -71,6 +77,8 @@ def test_two_runs_are_compared_and_one_alone_is_needed(tmp_path: Path) -> None:
     done = kernelyard("analyze", "--compare", *runs, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["single"][0]["real"]
+    assert "2 problems in both: 2 answered by both, 1 solved by both, 1 of these compared one by one" in done.stdout
+    assert "of 1 compared one by one, 1 differs in time for good" in done.stdout
     done = kernelyard("analyze")
     assert (done.returncode, done.stderr) == (2, "kernelyard: expected the folder of a run, or --compare RUN_A RUN_B\n")
 
@@ -128,7 +136,8 @@ def test_what_is_degenerate_is_known_by_its_text_whether_or_not_a_suite_is_named
     told = json.loads(compared.stdout.splitlines()[-1])
     assert told["notes"] == [
         f"degenerate, and counted here: {next(iter(record['degenerate']))} 1_Made_Up.py",
-        "1 problems have several samples in a run, and are not compared one by one",
-        "of 1 problems a run has more samples than the other: shares here are of the first ones",
+        "1 problem that both solved is not compared one by one: several samples in a run, or a gain without an interval"
+        " that counts",
+        "of 1 problem a run has more samples than the other: shares here are of the first ones",
     ]
     assert "fast_1 against min(eager, compile)" in [each["what"] for each in told["summary"]]

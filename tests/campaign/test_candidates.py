@@ -1,12 +1,13 @@
 """What a run's folder holds: one file that is none stops no other."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from made_up_runs import suite_of
 
-from kernelyard.campaign.candidates import find
+from kernelyard.campaign.candidates import Found, find
 from kernelyard.campaign.records import Key
 from kernelyard.core.errors import UsageError
 
@@ -40,7 +41,16 @@ def test_what_was_not_chosen_is_counted_by_either_layout(tmp_path: Path, name: s
         path.parent.mkdir(exist_ok=True)
         path.write_text("a solution")
     found = find(tmp_path, suite_of(1))
-    assert [candidate.key for candidate in found.candidates] == [Key(1, 1, 0)] and found.unwanted == 1
+    assert [candidate.key for candidate in found.candidates] == [Key(1, 1, 0)] and found.unwanted == (name.format(2),)
+    assert found.said_unwanted == f"1 is for a problem that was not chosen: {name.format(2)}"
+    with pytest.raises(UsageError, match=re.escape(f"(2 are for problems that were not chosen: {name.format(1)}, ")):
+        find(tmp_path, suite_of(3))
+
+
+def test_of_many_that_were_not_chosen_three_are_named() -> None:
+    said = Found((), tuple(f"{number}.py" for number in range(5)), ()).said_unwanted
+    assert said == "5 are for problems that were not chosen: 0.py, 1.py, 2.py and 2 more"
+    assert Found((), (), ()).said_unwanted == ""
 
 
 def test_a_name_that_is_nearly_a_solutions_is_said(tmp_path: Path) -> None:

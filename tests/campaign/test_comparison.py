@@ -30,6 +30,20 @@ def test_a_run_beside_itself_differs_in_nothing(tmp_path) -> None:
     assert {each.chance for each in (*found.summary, *found.single)} == {1.0}
 
 
+def test_each_number_of_problems_is_a_part_of_the_one_before_it(tmp_path) -> None:
+    """Of six, nobody but a answered one; one is wrong in b, one has two samples, one a gain that is not shown."""
+    unshown = {"confirmed": False, "decision": "inconclusive"}
+    a = [judged(number, 2.0) for number in range(1, 7)]
+    b = [judged(1, 3.0), judged(2), judged(3, 3.0), judged(3, 3.0, sample=1), judged(4, 3.0, **unshown), judged(5, 2.0)]
+    sides = []
+    for name, verdicts in (("a", a), ("b", b)):
+        run = read_run(run_folder(tmp_path / name, verdicts))
+        sides.append(side_of(run, answers_of(run, Opponents(), suite_of(*range(1, 7)))))
+    found = compare(*sides, (0.0, 1.0))
+    assert (found.problems, found.answered, found.solved, len(found.single)) == (6, 5, 4, 2)
+    assert any(note.startswith("2 problems that both solved are not compared one by one") for note in found.notes)
+
+
 def test_shares_are_told_apart_by_the_problems_that_differ(tmp_path) -> None:
     """Twelve that only a solves: McNemar's exact chance is 2 / 4096. Three could be chance."""
     a = [judged(problem, 1.5) for problem in range(1, 31)]

@@ -16,7 +16,7 @@ from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.records import Foreign, Judged, Key
 from kernelyard.cli.main import build
 from kernelyard.core.errors import UsageError
-from kernelyard.core.verdict import Decision, ErrorFigures, Status, Timing
+from kernelyard.core.verdict import Decision, ErrorFigures, Flag, Status, Timing
 
 THEIRS = {
     "sample_id": 1,
@@ -60,6 +60,25 @@ def test_entries_have_kernelbenchs_fields(tmp_path: Path) -> None:
     hashes = ("problem_sha256", "solution_sha256")
     assert [good["metadata"][name] for name in hashes] == ["p", "s"], "which text it is of"
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "credited", "told"),
+    [
+        ({"confirmed": False, "decision": Decision.INCONCLUSIVE}, 1.0, 2.0),
+        ({"confirmed": True, "told": 4.0}, 2.0, 4.0),
+        ({"confirmed": True}, 2.0, 2.0),
+    ],
+)
+def test_an_entry_says_what_of_its_gain_counts(changes: dict[str, Any], credited: float, told: float) -> None:
+    """Its runtime is KernelBench's to divide by, and may be the worker's word alone."""
+    one = passed(Key(1, 2, 0))
+    flags = (Flag(name="uncertified_gain", evidence="less is shown"), Flag(name="bits_differ", evidence="they do"))
+    verdict = one.verdict.model_copy(update={**changes, "flags": flags})
+    entry = files.entry(one.model_copy(update={"verdict": verdict}))
+    assert (entry["runtime"], entry["metadata"]["speedup"]) == (2.0, 2.0)
+    assert (entry["metadata"]["credited"], entry["metadata"]["told"]) == (credited, told)
+    assert entry["metadata"]["flags"] == ["uncertified_gain", "bits_differ"]
 
 
 def test_a_run_begun_in_kernelbench_is_finished_here(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import json
 import math
 
 import pytest
-from made_up_runs import judged, run_folder, suite_of
+from html_page import Page
+from made_up_runs import baseline, baselines, judged, run_folder, suite_of
 
 from kernelyard.campaign.analysis import Analysis
 from kernelyard.campaign.baselines import FILES, Variant
@@ -16,6 +17,8 @@ from kernelyard.campaign.records import Foreign
 from kernelyard.campaign.runs import analyze, read_run
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Status
+from kernelyard.report.campaign import score_line
+from kernelyard.report.campaign_html import render
 from kernelyard.suites.sources import subset
 
 
@@ -88,7 +91,7 @@ def test_verdicts_that_came_after_the_export_are_said(tmp_path) -> None:
     run_folder(run, [judged(2, 2.0), judged(3, status=Status.INFRA_ERROR)])
     assert read_run(run).unexported == 1
     found, *_ = analyze(read_run(run), Opponents(), None, {})
-    assert any("1 verdicts are not in eval_results.json" in note for note in found.notes)
+    assert any("1 verdict is not in eval_results.json" in note for note in found.notes)
     # With a second level each has a file in a folder of its own, and the one that there is says nothing any more.
     run_folder(run, [judged(1, 2.0, level=2)])
     assert read_run(run).unexported == 3
@@ -155,14 +158,30 @@ def test_verdicts_and_their_results_are_never_one_number(tmp_path) -> None:
         ledger.take_over([Foreign(level=1, problem=2, sample=0, outcome={})])
     found, *_ = analyze(read_run(tmp_path / "run"), Opponents.read([tmp_path / "timing"]), None, {})
     assert found.groups[0].problems == 1
-    assert any("1 samples were judged by KernelBench alone, and with" in note for note in found.notes)
+    assert any("1 sample was judged by KernelBench alone, and with" in note for note in found.notes)
     assert found.kernelbench[0].correct_count == 2
 
     # Where the suite says that problem 2 is one, it still was answered; problem 3 was not.
     found, answers, _ = analyze(read_run(tmp_path / "run"), Opponents(), suite_of(2, 3, 4), {})
     assert [each.number for each in answers] == [3, 4]
     assert found.groups[0].unanswered == 1
-    assert any("alone, and with them 1 problems: they count in the numbers `with K" in note for note in found.notes)
+    assert any("alone, and with that 1 problem: in the numbers `with K" in note for note in found.notes)
+
+
+def test_the_line_says_how_many_of_its_fast_are_no_gains_of_ours(tmp_path) -> None:
+    """KernelBench's definition knows no word that is not shown: its number stays, and beside it what we credit."""
+    unshown = {"confirmed": False, "decision": "inconclusive"}
+    verdicts = [judged(1, 3.0, **unshown), judged(2, 2.0), judged(3, 1.5, told=3.0), judged(4), judged(5, 0.5)]
+    verdicts.append(judged(2, 3.0, sample=1, **unshown))
+    folder = run_folder(tmp_path / "run", verdicts)
+    export(folder, verdicts, [])
+    stored = baselines(tmp_path / "timing", [baseline(number, None) for number in range(1, 6)])
+    found, answers, _ = analyze(read_run(folder), Opponents.read([stored]), None, {})
+    (score,) = found.kernelbench
+    assert (score.fast_p["1.0"], score.aligned, score.uncredited) == (0.6, 5, 1)
+    said = "; of the 3 in fast_1.0, 1 is a gain that our verdicts do not credit"
+    assert score_line(score).endswith(said)
+    assert said in Page(render(found, answers, verdicts, {}, {})).text
 
 
 def test_a_run_that_was_begun_by_kernelbench_has_numbers_of_all_of_it(tmp_path) -> None:
@@ -183,7 +202,7 @@ def test_a_run_that_was_begun_by_kernelbench_has_numbers_of_all_of_it(tmp_path) 
 
     bare, *_ = analyze(run, Opponents(), suite, {})
     assert (bare.groups[1].pass_at["1"].count, bare.groups[1].against[0].problems) == (3, 3)
-    assert "3 problems that KernelBench judged have no time of eager beside them: they are in no fast_p" in bare.notes
+    assert "3 problems that KernelBench judged have no time of eager beside it: in no fast_p" in bare.notes
 
 
 def test_results_of_another_device_have_no_times_beside_verdicts(tmp_path) -> None:

@@ -9,7 +9,7 @@ from made_up_runs import judged, run_folder
 
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.runs import analyze, read_run
-from kernelyard.core.verdict import Status
+from kernelyard.core.verdict import Flag, Status
 from kernelyard.report.campaign_html import render
 
 CHROMIUM = shutil.which("chromium")
@@ -22,8 +22,11 @@ TYPE = (
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 def test_the_page_needs_nothing_and_its_table_sorts_and_filters(tmp_path: Path) -> None:
+    flag = Flag(name="side_stream", evidence="line 7 makes a stream of its own")
     broken = judged(4, status=Status.COMPILE_ERROR, message="SyntaxError: invalid syntax\nof a long story")
-    run = read_run(run_folder(tmp_path / "run", [judged(1, 3.0), judged(2, 0.5), judged(3, 20.0), broken]))
+    run = read_run(
+        run_folder(tmp_path / "run", [judged(1, 3.0), judged(2, 0.5), judged(3, 20.0, flags=(flag,)), broken])
+    )
     analysis, answers, _ = analyze(run, Opponents(), None, {})
     page = tmp_path / "page.html"
     page.write_text(render(analysis, answers, run.judged, {}, {}))
@@ -44,6 +47,9 @@ def test_the_page_needs_nothing_and_its_table_sorts_and_filters(tmp_path: Path) 
         assert shown() == "4312"
         browser.do(TYPE.format(field="words", text="SYNTAXERROR", event="input"))
         assert shown() == "4", "by why it failed, which a closed row shows"
+        for word, found in (("side_stream", "3"), ("own stream 7", "3"), ("bubblewrap", "")):
+            browser.do(TYPE.format(field="words", text=word, event="input"))
+            assert shown() == found, "by a flag and its evidence, and by no line that every verdict has"
         browser.do(TYPE.format(field="words", text="passed faster", event="input"))
         assert shown() == "31"
         assert browser.do("document.getElementById('shown').textContent") == "2 of 4 samples"

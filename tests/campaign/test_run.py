@@ -198,12 +198,12 @@ def test_what_kernelbench_judged_is_taken_and_said(start: Start, tmp_path: Path)
     for problem, sample in SOLUTIONS:
         results.setdefault(str(problem), []).append({"sample_id": sample, **entry})
     (folder / "eval_results.json").write_text(json.dumps(results))
-    assert "0 to judge; 12 are taken as KernelBench judged them" in finish(start("theirs"))
+    assert "0 to judge; 12 are taken as KernelBench judged" in finish(start("theirs"))
     assert json.loads((folder / "eval_results.json").read_text()) == results
 
 
 def test_a_strangers_message_cannot_repaint_the_terminal(capsys) -> None:
-    with _Shown(Found((), 0, ()), [], ["cpu"], 0, 0) as shown:
+    with _Shown(Found((), (), ()), [], ["cpu"], 0, 0) as shown:
         shown.judged(judged(1, message="ValueError: \x1b[2J\u202e gone\nmore"), 0)
     out = capsys.readouterr().out
     assert "incorrect_value  ValueError: \\u001b[2J\\u202e gone  (1.0 s)" in out
@@ -215,7 +215,7 @@ def test_where_it_is_narrow_the_count_of_what_is_done_stays_whole() -> None:
     solutions = tuple(Candidate(Key(1, n, 0), Source(Path("s.py"), "")) for n in range(2700))
     slots = [SimpleNamespace(phase="check")] * 8
     pipeline: Any = SimpleNamespace(work=SimpleNamespace(building=12), slots=slots)
-    with _Shown(Found(solutions, 0, ()), list(solutions[1234:]), ["cuda:0"], 0, 0) as shown:
+    with _Shown(Found(solutions, (), ()), list(solutions[1234:]), ["cuda:0"], 0, 0) as shown:
         shown.look(pipeline)
         console = Console(width=80)
         with console.capture() as captured:
@@ -230,7 +230,7 @@ def test_where_it_is_narrow_the_count_of_what_is_done_stays_whole() -> None:
     [
         (SandboxKind.BUBBLEWRAP, "load_inline()", (), []),
         (SandboxKind.NATIVE, "nothing", (), []),
-        (SandboxKind.NATIVE, "load_inline()", (), ["1 solutions build extensions, each where it is judged"]),
+        (SandboxKind.NATIVE, "load_inline()", (), ["1 solution builds an extension, where it is judged"]),
         (SandboxKind.BUBBLEWRAP, "", ("level_1.py",), ["level_1.py is no solution by its name; expected level_L"]),
         (SandboxKind.BUBBLEWRAP, "", ("a.py", "b.py", "c.py"), ["a.py, and 2 more, is no solution by its name"]),
     ],

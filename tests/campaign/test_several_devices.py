@@ -58,7 +58,7 @@ def test_two_slots_share_the_work_evenly(tmp_path: Path, kernelyard: Call, monke
 def test_each_device_of_several_has_its_count(
     capsys: pytest.CaptureFixture[str], devices: list[str], places: list[int], end: str
 ) -> None:
-    with _Shown(Found((), 0, ()), [], devices, 0, 0) as shown:
+    with _Shown(Found((), (), ()), [], devices, 0, 0) as shown:
         for sample, place in enumerate(places):
             shown.judged(of_problem(1, sample=sample), place)
     assert capsys.readouterr().out.endswith(end)

@@ -36,7 +36,7 @@ def test_what_waits_for_a_verdict_is_counted_and_in_no_share(tmp_path: Path) -> 
     assert [each.number for each in answers] == [1, 3, 4]
     assert (found.groups[0].problems, found.groups[0].unanswered) == (3, 1)
     assert found.groups[0].against[0].fast["0"].count == pytest.approx(1.5)
-    said = "3 solutions have no verdict yet: they are in no share, and with them 1 problems that have no other"
+    said = "3 solutions have no verdict yet: in no share, and with that 1 problem that has no other"
     assert found.notes[0] == said
 
 
@@ -61,7 +61,7 @@ def test_a_run_of_kernelbenchs_that_is_under_way(tmp_path: Path) -> None:
         solution(tmp_path, problem)
     found, answers, _ = analyze(read_run(tmp_path).on(SUITE), Opponents(), SUITE, {})
     assert [each.number for each in answers] == [1, 3, 4]
-    assert found.notes[0].startswith("1 solutions have no verdict yet")
+    assert found.notes[0].startswith("1 solution has no verdict yet")
 
 
 def test_a_comparison_does_not_take_them_for_wrong(tmp_path: Path) -> None:

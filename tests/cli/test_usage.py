@@ -52,7 +52,15 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
         (["run", "{folder}", "--timeout", "check=10,check=20"], "--timeout 'check=10,check=20': expected 0.1 to 86400"),
         (["run", "nope", "--suite", "nothing"], "nope: no such folder; expected one that holds level_L_"),
         (["problems", "list", "--suite", "{broken}"], "broken.py: no problem can be counted, broken.py first"),
-        (["eval", PROBLEM, SOLUTION, "--sandbox", "docker"], "'--sandbox'"),
+        (
+            ["eval", PROBLEM, SOLUTION, "--sandbox", "docker"],
+            "'docker': expected bubblewrap or native; --unsafe-no-san",
+        ),
+        (
+            ["run", "{folder}", "--sandbox", "docker"],
+            "'docker': expected bubblewrap or native; a run has no unsafe way",
+        ),
+        (["exploits", "--sandbox", "none"], "'none': expected bubblewrap or native; the samples attack the machine"),
         (["eval", PROBLEM, SOLUTION, "--device", "cpu", "--sanitize"], "--sanitize looks at NVIDIA GPUs"),
         (["eval", PROBLEM, SOLUTION, "--timeout", "inf"], "'--timeout': 'inf': expected 0.1 to 86400 seconds"),
         (["eval", PROBLEM, SOLUTION, "--timeout", "1e12"], "expected 0.1 to 86400 seconds"),

@@ -62,13 +62,19 @@ def test_a_pass_shows_all_its_numbers(make_verdict) -> None:
         "80.0 %",
         "slow_start : first call took 3 s",
         "bubblewrap not in force cgroup: no delegation",
-        "11 calls timed by cuda_event, cache cold; 8 paired rounds, noise floor 0.4 %; 3 outputs of timed calls "
+        "11 calls a side by cuda_event, cache cold; 8 paired rounds, noise floor 0.4 %; 3 outputs of timed calls "
         "checked; weights by state_dict",
         "NVIDIA H100 80GB HBM3 · torch 2.11.0+cu130",
         "timeout",
         "ended in phase time",
     ):
         assert shown in text
+
+
+def test_a_gain_that_is_shown_in_part_has_both_numbers(make_verdict) -> None:
+    text = Page(render([], [make_verdict(told=2.4)], "Report")).text
+    assert "1.60x (1.55-1.65) faster 1.60x credited of 2.40x told" in text
+    assert "11 calls of the baseline by cuda_event and 11 turns of the solution's whole requests, cache cold" in text
 
 
 def test_a_refused_verdict_shows_no_number_that_was_not_measured(make_verdict) -> None:

@@ -7,11 +7,11 @@ Student's t on the logarithms; both take the problems for a sample of all that c
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from kernelyard.campaign.intervals import WIDEST, Mean, Share, any_right, geometric, mean, share
 from kernelyard.campaign.kernelbench_score import KernelBenchScore
-from kernelyard.campaign.outcomes import OPPONENTS, Outcome
+from kernelyard.campaign.outcomes import EAGER, OPPONENTS, Outcome
 from kernelyard.core.verdict import Decision, Record
 
 Holds = Callable[[Outcome], bool]
@@ -75,6 +75,11 @@ class Answers:
         ratios = [outcome.gains[opponent].ratio for outcome in self.counted if opponent in outcome.gains]
         return geometric(ratios) if ratios else None
 
+    def told(self, opponent: str) -> float | None:
+        """The same by their workers' word."""
+        ratios = [outcome.gains[opponent].claimed for outcome in self.counted if opponent in outcome.gains]
+        return geometric(ratios) if ratios else None
+
 
 def p_text(p: float) -> str:
     """`1`, `1.5`, `0.9999999`: no two of them alike."""
@@ -100,6 +105,8 @@ class Against(Record):
     """The same by decisions; null where not every time has one, as KernelBench's results have none."""
     speedup: Mean | None
     """Over problems with a right sample that was timed."""
+    told: Mean | None = None
+    """The same by the workers' word; null where that is what is credited."""
 
 
 class Ending(Record):
@@ -129,6 +136,17 @@ class Group(Record):
     """Geometric mean of floor over time: 1 is the speed of light."""
 
 
+class Claim(Record):
+    """A sample of which less is credited than its worker tells: no more than the judge's own clock shows."""
+
+    level: int
+    problem: int
+    sample: int
+    told: float
+    """Speedup over eager."""
+    credited: float
+
+
 class Analysis(Record):
     """What `kernelyard analyze` says of a run."""
 
@@ -143,6 +161,8 @@ class Analysis(Record):
     groups: tuple[Group, ...]
     degenerate: dict[str, str]
     """Problems that cannot tell a right answer from a wrong one, and why."""
+    claims: tuple[Claim, ...] = ()
+    """The largest part that is not credited first."""
     kernelbench: tuple[KernelBenchScore, ...]
     """By KernelBench's own definition."""
     notes: tuple[str, ...]
@@ -182,20 +202,35 @@ def group(name: str, answers: Sequence[Answers], p_values: Sequence[float], k_va
     )
 
 
+def claims(answers: Sequence[Answers]) -> tuple[Claim, ...]:
+    """The samples of which less is credited than told."""
+    found = [
+        Claim(**asdict(outcome.key), told=gain.claimed, credited=gain.ratio)
+        for each in answers
+        for outcome in each.counted
+        if (gain := outcome.gains.get(EAGER)) and gain.claimed > gain.ratio
+    ]
+    return tuple(sorted(found, key=lambda claim: claim.credited / claim.told))
+
+
 def _against(answers: Sequence[Answers], opponent: str, p_values: Sequence[float]) -> Against:
     known = [each for each in answers if opponent in each.opponents]
     timed = [outcome.gains[opponent] for each in known for outcome in each.counted if opponent in outcome.gains]
     right = sum(outcome.right for each in known for outcome in each.counted)
     fast = {p_text(p): share(sum(each.fast(opponent, p) for each in known), len(known)) for p in p_values}
     decided = bool(timed) and all(gain.decision for gain in timed)
-    ratios = [each.speedup(opponent) for each in known]
+    speedup, told = (
+        mean([ratio for each in known if (ratio := of(each, opponent)) is not None])
+        for of in (Answers.speedup, Answers.told)
+    )
     return Against(
         opponent=opponent,
         problems=len(known),
         untimed=right - len(timed),
         fast={p: found for p, found in fast.items() if found},
         faster=share(sum(each.faster(opponent) for each in known), len(known)) if decided else None,
-        speedup=mean([ratio for ratio in ratios if ratio is not None]),
+        speedup=speedup,
+        told=told if told != speedup else None,
     )
 
 

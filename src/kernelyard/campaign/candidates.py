@@ -5,18 +5,21 @@ They are read here, and neither parsed nor run: a text that is no Python is a ve
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.campaign.records import Candidate, Key
 from kernelyard.core.errors import UsageError
+from kernelyard.core.plural import counted
 from kernelyard.core.problem import Source
 from kernelyard.core.regular_file import read_at_most
 from kernelyard.suites.kernelbench import MAX_SOURCE_BYTES
 from kernelyard.suites.suite import Suite
 
 LAYOUTS = "level_L_problem_P_sample_S_kernel.py, or PROBLEM/SAMPLE.py"
+NAMED = 3
+"""Of the files that are left out, by name."""
 _KERNELBENCH = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 _OWN = re.compile(r"(\d+)\.py")
 # What a row of the ledger holds.
@@ -29,12 +32,17 @@ class Found:
 
     candidates: tuple[Candidate, ...]
     """In the order of their keys, each key once."""
-    unwanted: int
-    """Solutions to problems that are not in the suite, by either layout."""
+    unwanted: tuple[str, ...]
+    """Solutions to problems that are not in the suite, by either layout: their paths in the folder."""
     unreadable: tuple[str, ...]
     """Why each file that has a solution's name and cannot be read, or kept, is none."""
     misnamed: tuple[str, ...] = ()
     """Python files whose names begin as KernelBench's do and end otherwise."""
+
+    @property
+    def said_unwanted(self) -> str:
+        """How many of those there are, and the first by name; empty where there are none."""
+        return _unchosen(self.unwanted) if self.unwanted else ""
 
 
 def demand_folder(folder: Path) -> None:
@@ -48,10 +56,10 @@ def find(folder: Path, suite: Suite) -> Found:
     demand_folder(folder)
     found: dict[Key, Path] = {}
     unreadable: list[UsageError] = []
-    unwanted = 0
+    unwanted: list[str] = []
     for key, path in files(folder, {place: entry.name for place, entry in suite.by_place.items()}):
         if key is None:
-            unwanted += 1
+            unwanted.append(str(path.relative_to(folder)))
         elif key.sample > _MOST:
             unreadable.append(UsageError(f"{path}: no sample has such a number; expected {_MOST} at most"))
         elif key in found:
@@ -59,7 +67,7 @@ def find(folder: Path, suite: Suite) -> Found:
         else:
             found[key] = path
     if not found and not unreadable:
-        others = f" ({unwanted} are for problems that were not chosen)" if unwanted else ""
+        others = f" ({_unchosen(unwanted)})" if unwanted else ""
         raise UsageError(f"{folder}: no solution to a problem of {suite.name}{others}; expected {LAYOUTS}")
     candidates: list[Candidate] = []
     for key in sorted(found):
@@ -70,7 +78,13 @@ def find(folder: Path, suite: Suite) -> Found:
     if not candidates:
         raise unreadable[0]
     misnamed = sorted(path.name for path in folder.glob("level_*.py") if not _KERNELBENCH.fullmatch(path.name))
-    return Found(tuple(candidates), unwanted, tuple(map(str, unreadable)), tuple(misnamed))
+    return Found(tuple(candidates), tuple(unwanted), tuple(map(str, unreadable)), tuple(misnamed))
+
+
+def _unchosen(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    said = counted(len(names), "is for a problem that was not chosen", "are for problems that were not chosen")
+    return f"{said}: {', '.join(names[:NAMED])}{more}"
 
 
 def levels_of(folder: Path) -> set[int]:

@@ -12,6 +12,7 @@ from kernelyard.campaign.analysis import Answers, p_text
 from kernelyard.campaign.intervals import LEVEL, bounds, geometric, holm, normal_p, product, sign_p, student_p
 from kernelyard.campaign.outcomes import EAGER, OPPONENTS, Gain
 from kernelyard.core.errors import UsageError
+from kernelyard.core.plural import counted
 from kernelyard.core.verdict import Record
 from kernelyard.judge.decision import MARGIN
 from kernelyard.judge.statistics import Ratio, paired_ratio
@@ -69,10 +70,14 @@ class Comparison(Record):
     method: str = METHOD
     problems: int
     """In both."""
+    answered: int
+    """Of those: by both, with a sample at least that says something."""
+    solved: int
+    """Of those: right in both, with one sample at least."""
     left_out: dict[str, str]
     summary: tuple[Difference, ...]
     single: tuple[Difference, ...]
-    """Problems that both solved, one by one."""
+    """Of those that both solved, one by one: with one sample in each run, and an interval of its gain."""
     notes: tuple[str, ...]
 
 
@@ -100,15 +105,18 @@ def compare(a: Side, b: Side, p_values: Sequence[float], *, degenerate: Collecti
         if speeds := _speeds(opponent, pairs):
             summary.append(speeds)
     single = [found for one, other in pairs if (found := _problem(one, other))]
+    solved = sum(all(side.right() for side in pair) for pair in pairs)
     unlike = [f"{name} differs: {said} and {other}" for name, said, other in _unlike(a.should_agree, b.should_agree)]
     return Comparison(
         a=a.run,
         b=b.run,
         problems=len(pairs),
+        answered=sum(all(side.counted for side in pair) for pair in pairs),
+        solved=solved,
         left_out=left_out,
         summary=_adjusted(summary, 0.0),
         single=_adjusted(single, MARGIN),
-        notes=(*unlike, *_noted(a, b, places, pairs, degenerate), *_cut(pairs, even)),
+        notes=(*unlike, *_noted(a, b, places, solved - len(single), degenerate), *_cut(pairs, even)),
     )
 
 
@@ -116,13 +124,14 @@ def _noted(
     a: Side,
     b: Side,
     places: Sequence[tuple[int, int]],
-    pairs: Sequence["_Pair"],
+    uncompared: int,
     degenerate: Collection[tuple[int, int]],
 ) -> Iterator[str]:
     if titles := [_title(a, b, place) for place in places if place in degenerate]:
         yield f"degenerate, and counted here: {', '.join(titles)}"
-    if several := sum(any(len(side.outcomes) > 1 for side in pair) for pair in pairs):
-        yield f"{several} problems have several samples in a run, and are not compared one by one"
+    if uncompared:
+        said = counted(uncompared, "problem that both solved is", "problems that both solved are")
+        yield f"{said} not compared one by one: several samples in a run, or a gain without an interval that counts"
 
 
 def _cut(pairs: Sequence["_Pair"], even: Sequence["_Pair"]) -> Iterator[str]:
@@ -132,7 +141,7 @@ def _cut(pairs: Sequence["_Pair"], even: Sequence["_Pair"]) -> Iterator[str]:
         for both in zip(pairs, even, strict=True)
     )
     if fewer:
-        yield f"of {fewer} problems a run has more samples than the other: shares here are of the first ones"
+        yield f"of {counted(fewer, 'problem')} a run has more samples than the other: shares here are of the first ones"
 
 
 def _unlike(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str | None, str | None]]:

@@ -98,7 +98,11 @@ def entry(one: Judged) -> dict[str, Any]:
             "speedup": verdict.speedup,
             "speedup_interval": [verdict.speedup_low, verdict.speedup_high],
             "decision": verdict.decision.value,
+            # `runtime` is as told where a gain is not shown; this says what of it counts.
+            "credited": verdict.credited,
+            "told": verdict.claimed,
         }
+    metadata["flags"] = [flag.name for flag in verdict.flags]
     if any(flag.name == "large_gain" for flag in verdict.flags):
         metadata["excessive_speedup"] = True
     stats = statistics(verdict.time.samples_ms, hardware, device) if verdict.time is not None else {}

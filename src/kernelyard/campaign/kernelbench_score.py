@@ -7,7 +7,7 @@ negative, the mean NaN, and it is not even in fast_0.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class KernelBenchScore(Record):
     """Problems that count: its n."""
     untimed: int
     """Right samples with runtime -1."""
+    uncredited: int = 0
+    """Of those in fast_1.0: gains by the workers' word, of which our verdicts credit nothing."""
     baseline: str
     """The file whose means were divided."""
 
@@ -50,17 +52,19 @@ def kernelbench_score(
     names: Mapping[int, str],
     level: int,
     source: str,
+    unshown: Collection[int] = (),
 ) -> KernelBenchScore:
     """The score of one level.
 
     `results` are entries by problem, as in eval_results.json; `baseline` mean milliseconds by file, `names` files by
-    problem.
+    problem; `unshown` the problems of whose sample 0 we credit no gain.
     """
     first = {number: entry for number, entries in results.items() for entry in entries if entry["sample_id"] == 0}
     wrong = {"compiled": False, "correctness": False, "runtime": -1.0}
     first |= {number: wrong for number in names if number not in first}
 
-    counted = [(first[number], baseline[names[number]]) for number in sorted(names) if names[number] in baseline]
+    aligned = [number for number in sorted(names) if names[number] in baseline]
+    counted = [(first[number], baseline[names[number]]) for number in aligned]
     right = [(mean, entry["runtime"]) for entry, mean in counted if entry["correctness"]]
     # A runtime of 0 is what a solution that replaces the events of the clock has.
     with np.errstate(all="ignore"):
@@ -80,5 +84,9 @@ def kernelbench_score(
         fast_p={str(p): float(np.sum(speedups > p) / len(counted)) if counted else 0.0 for p in P_VALUES},
         aligned=len(counted),
         untimed=sum(runtime < 0 for _, runtime in right),
+        uncredited=sum(
+            first[number]["correctness"] and 0 < first[number]["runtime"] < baseline[names[number]]
+            for number in set(aligned) & set(unshown)
+        ),
         baseline=source,
     )

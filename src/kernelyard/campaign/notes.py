@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kernelyard.campaign.analysis import WITH_THEIRS, Answers
+from kernelyard.campaign.analysis import WITH_THEIRS, Answers, claims
+from kernelyard.campaign.doubts import far, wide
 from kernelyard.campaign.kernelbench_files import RESULTS, is_ours
 from kernelyard.campaign.ledger import FILE_NAME
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.outcomes import EAGER, baseline_of, comparable, has_compile
-from kernelyard.campaign.records import places_of
+from kernelyard.campaign.records import Key, places_of
+from kernelyard.core.plural import counted
 from kernelyard.suites.suite import Suite
 
 if TYPE_CHECKING:
@@ -28,8 +30,13 @@ def notes(run: "Run", opponents: Opponents, suite: Suite | None, answers: Sequen
 def _unfinished(run: "Run", answers: Sequence[Answers]) -> Iterable[str]:
     if run.waiting:
         places = places_of(run.waiting) - {(each.level, each.number) for each in answers}
-        also = f", and with them {len(places)} problems that have no other" if places else ""
-        yield f"{len(run.waiting)} solutions have no verdict yet: they are in no share{also}"
+        also = f", and with that {_alone(len(places))}" if places else ""
+        yield f"{counted(len(run.waiting), 'solution has', 'solutions have')} no verdict yet: in no share{also}"
+
+
+def _alone(count: int) -> str:
+    """So many problems of which nothing else is there."""
+    return counted(count, "problem that has no other", "problems that have no other")
 
 
 def _of_the_run(run: "Run", opponents: Opponents, suite: Suite | None) -> Iterable[str]:
@@ -38,14 +45,16 @@ def _of_the_run(run: "Run", opponents: Opponents, suite: Suite | None) -> Iterab
         if " and " in facts.get(name, ""):
             yield f"these verdicts are of unlike settings, and one number of them means little: {name} {facts[name]}"
     if count := run.unexported:
-        yield f"{count} verdicts are not in {RESULTS} and KernelBench's line: `kernelyard run RUN --export` adds them"
+        said = counted(count, "verdict is", "verdicts are")
+        yield f"{said} not in {RESULTS} and KernelBench's line: `kernelyard run RUN --export` writes all"
     if run.judged and run.foreign:
-        also = f", and with them {len(run.theirs)} problems" if run.theirs else ""
+        also = f", and with that {counted(len(run.theirs), 'problem')}" if run.theirs else ""
         where = " and KernelBench's line" if suite is None or suite.whole else ""
+        said = counted(len(run.foreign), "sample was", "samples were")
         yield (
-            f"{len(run.foreign)} samples were judged by KernelBench alone{also}: they count in the numbers"
+            f"{said} judged by KernelBench alone{also}: in the numbers"
             f" `{WITH_THEIRS}`{where}, right by its tolerance and over stored means, and in no other;"
-            " `kernelyard run RUN --again` judges them here"
+            " `kernelyard run RUN --again` judges all here"
         )
     if not run.judged and any(map(is_ours, run.entries)):
         yield f"judged by kernelyard, whose {FILE_NAME} is gone: what {RESULTS} keeps has no interval and no decision"
@@ -58,16 +67,29 @@ def _of_the_run(run: "Run", opponents: Opponents, suite: Suite | None) -> Iterab
     if suite is not None and run.suite_sha256 not in (None, suite.sha256):
         yield "the run was of another suite, or of other texts or another part of it: problems may be missed"
     if run.elsewhere:
-        also = f", and with them {len(run.rewritten)} problems that have no other" if run.rewritten else ""
-        yield f"{len(run.elsewhere)} verdicts are not of this suite, but of other texts of its problems: left out{also}"
+        also = f", and with that {_alone(len(run.rewritten))}" if run.rewritten else ""
+        said = counted(len(run.elsewhere), "verdict is", "verdicts are")
+        yield f"{said} not of this suite, but of other texts of its problems: left out{also}"
     if run.judged:
         yield from _baseline_notes(run, opponents)
+        has_line = bool(run.results and opponents.theirs) and (suite is None or suite.whole)
+        if said := far(run.judged, opponents, has_line=has_line):
+            yield said
 
 
 def _unshown(answers: Sequence[Answers]) -> Iterable[str]:
-    gains = [outcome.gains.get(EAGER) for each in answers for outcome in each.counted]
-    if count := sum(gain is not None and gain.measured is not None for gain in gains):
-        yield f"{count} speedups above 1 are no ties, and the judge's own clock does not show them: they count as 1x"
+    gains = [gain for each in answers for outcome in each.counted if (gain := outcome.gains.get(EAGER))]
+    if unshown := sum(gain.measured is not None for gain in gains):
+        said = counted(unshown, "speedup above 1 is no tie", "speedups above 1 are no ties")
+        yield f"{said}, and the judge's own clock does not show a gain there: counted as 1x"
+    if parts := [claim for claim in claims(answers) if claim.credited > 1]:
+        said = counted(len(parts), "gain counts", "gains count")
+        one = parts[0]
+        first = Key(one.level, one.problem, one.sample)
+        yield (
+            f"{said} as far as the judge's own clock shows, which is less than is told; most of all {first},"
+            f" {one.credited:.3g}x of {one.told:.3g}x"
+        )
 
 
 def _baseline_notes(run: "Run", opponents: Opponents) -> Iterable[str]:
@@ -77,18 +99,22 @@ def _baseline_notes(run: "Run", opponents: Opponents) -> Iterable[str]:
     verdicts = [each.verdict for each in run.judged]
     found = [baseline_of(verdict, opponents.find) for verdict in verdicts]
     if missing := found.count(None):
-        yield f"{missing} of {len(found)} verdicts have no baseline of the same problem text, dtype, mode and device"
+        yield f"without a baseline of the same problem text, dtype, mode and device: {missing} of {len(found)} verdicts"
     pairs = [(baseline, verdict) for baseline, verdict in zip(found, verdicts, strict=True) if baseline is not None]
     if unlike := sum(
         verdict.time is not None and not comparable(baseline, verdict.time.method) for baseline, verdict in pairs
     ):
-        yield f"{unlike} verdicts were timed by another method than their baselines: they stand against eager alone"
+        said = counted(unlike, "verdict was", "verdicts were")
+        yield f"{said} timed by another method than the baseline: against eager alone"
     if untried := sum(not has_compile(baseline) for baseline, _ in pairs):
-        yield f"{untried} verdicts have a baseline in which torch.compile was not tried: they stand against eager alone"
+        said = counted(untried, "verdict has", "verdicts have")
+        yield f"{said} a baseline in which torch.compile was not tried: against eager alone"
     others = {
         baseline.environment.torch
         for baseline, verdict in pairs
         if baseline.environment.torch != verdict.environment.torch
     }
+    if said := wide({id(baseline): baseline for baseline, _ in pairs}.values()):
+        yield said
     if others:
         yield f"baselines are of torch {' and '.join(sorted(others))}, verdicts of torch {run.facts['torch']}"

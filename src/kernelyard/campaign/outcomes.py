@@ -31,7 +31,14 @@ class Gain:
     shown: bool = True
     """Not where the judge's own clock saw no gain: then it is above 1 in no share."""
     measured: "Gain | None" = None
-    """Where less than that is credited."""
+    """Where none of that is credited."""
+    told: float | None = None
+    """By the worker's word, of a gain that the judge's own clock shows in part: `ratio` is that part."""
+
+    @property
+    def claimed(self) -> float:
+        """The ratio by the worker's word: `ratio`, or more."""
+        return self.measured.claimed if self.measured else self.told or self.ratio
 
     def above(self, p: float) -> bool:
         """Whether it is shown to be more than `p`."""
@@ -122,7 +129,7 @@ def comparable(baseline: Baseline, method: Method) -> bool:
 def _over_eager(verdict: Verdict, speedup: float) -> Gain:
     """What was measured, or where less is credited, that."""
     shown = verdict.confirmed is not False
-    gain = Gain(speedup, verdict.speedup_low, verdict.speedup_high, verdict.decision, shown)
+    gain = Gain(speedup, verdict.speedup_low, verdict.speedup_high, verdict.decision, shown, told=verdict.told)
     if verdict.credited is None or verdict.credited >= speedup:
         return gain
     return Gain(verdict.credited, decision=verdict.decision, shown=False, measured=gain)
@@ -146,10 +153,11 @@ def _over_best(gain: Gain, noise: float, baseline: Baseline) -> Gain:
         Ratio(gain.ratio, gain.low or gain.ratio, gain.high or gain.ratio),
         Ratio(1 / over.mean, 1 / over.high, 1 / over.low),
     )
+    told = gain.told / over.mean if gain.told else None
     if gain.low is None:
-        return Gain(ratio.mean, shown=gain.shown)
+        return Gain(ratio.mean, shown=gain.shown, told=told)
     # The judge's own clock saw the gain over eager; what eager loses to the variant was timed in a trusted process.
-    return Gain(ratio.mean, ratio.low, ratio.high, decide(ratio, noise, confirmed=gain.shown), gain.shown)
+    return Gain(ratio.mean, ratio.low, ratio.high, decide(ratio, noise, confirmed=gain.shown), gain.shown, told=told)
 
 
 def of_kernelbench(

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kernelyard.campaign.analysis import P_VALUES, WITH_THEIRS, Analysis, Answers, group, groups
+from kernelyard.campaign.analysis import P_VALUES, WITH_THEIRS, Analysis, Answers, claims, group, groups
 from kernelyard.campaign.candidates import files, keys, levels_of, readable_solution
 from kernelyard.campaign.comparison import Side
 from kernelyard.campaign.kernelbench_files import RESULTS, is_told, read, results_folder
@@ -26,6 +26,7 @@ from kernelyard.campaign.outcomes import (
 )
 from kernelyard.campaign.records import Foreign, Judged, Key, places_of
 from kernelyard.core.errors import UsageError
+from kernelyard.core.plural import counted
 from kernelyard.core.problem import readable
 from kernelyard.core.verdict import Verdict
 from kernelyard.suites.suite import Entry, Suite
@@ -292,7 +293,9 @@ def analyze(
     answers = answers_of(run, opponents, suite)
     sources = _sources_of(run, answers)
     scores = [
-        kernelbench_score(results, file.level(level), names_of(level, run, opponents, suite), level, file.path)
+        kernelbench_score(
+            results, file.level(level), names_of(level, run, opponents, suite), level, file.path, _unshown(run, level)
+        )
         for level, results in run.results.items()
         for file in opponents.theirs
         if suite is None or suite.whole
@@ -300,29 +303,33 @@ def analyze(
     present = {(each.level, each.number): each for each in answers}
     sha256 = suite.sha256 if suite is not None else run.suite_sha256
     facts = run.facts | ({"suite": sha256[:16]} if sha256 else {})
-    counted = groups(answers, degenerate, p_values, k_values)
+    parts = groups(answers, degenerate, p_values, k_values)
     bare: list[str] = []
     if run.judged and run.foreign:
         both = answers_of(run, opponents, suite, theirs=True)
-        counted = (*counted, group(WITH_THEIRS, both, p_values, k_values))
+        parts = (*parts, group(WITH_THEIRS, both, p_values, k_values))
         if count := sum(each.counts and not each.opponents for each in both):
-            bare = [
-                f"{count} problems that KernelBench judged have no time of eager beside them: they are in no fast_p"
-            ]
-    unknown = [
-        f"no problem has {k} samples: pass@{k} is not known" for k in k_values if str(k) not in counted[0].pass_at
-    ]
+            said = counted(count, "problem that KernelBench judged has", "problems that KernelBench judged have")
+            bare = [f"{said} no time of eager beside it: in no fast_p"]
+    unknown = [f"no problem has {k} samples: pass@{k} is not known" for k in k_values if str(k) not in parts[0].pass_at]
     analysis = Analysis(
         run=readable(run.folder),
         suite_sha256=sha256,
         made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=tuple(f"{name} {said}" for name, said in facts.items()),
-        groups=counted,
+        groups=parts,
         degenerate={present[place].title: why for place, why in sorted(degenerate.items()) if place in present},
+        claims=claims(answers),
         kernelbench=tuple(scores),
         notes=(*notes(run, opponents, suite, answers), *bare, *_changed(run, answers, sources), *unknown),
     )
     return analysis, answers, sources
+
+
+def _unshown(run: Run, level: int) -> set[int]:
+    """Problems whose sample 0, the one that KernelBench's line counts, has a gain that is not shown."""
+    verdicts = {each.problem: each.verdict for each in run.judged if each.level == level and each.sample == 0}
+    return {number for number, verdict in verdicts.items() if verdict.is_unshown}
 
 
 def _sources_of(run: Run, answers: Sequence[Answers]) -> dict[Key, str]:
@@ -340,7 +347,8 @@ def _sources_of(run: Run, answers: Sequence[Answers]) -> dict[Key, str]:
 def _changed(run: Run, answers: Sequence[Answers], sources: Mapping[Key, str]) -> Iterable[str]:
     judged = {each.key for each in run.judged} & keys(run.folder, _names(answers))
     if count := len(judged - sources.keys()):
-        yield f"{count} solutions are no longer as they were judged: their old verdicts count until there are others"
+        said = counted(count, "solution is no longer as it was", "solutions are no longer as they were")
+        yield f"{said} judged: an old verdict counts until there is another"
 
 
 def _names(answers: Sequence[Answers]) -> dict[tuple[int, int], str]:

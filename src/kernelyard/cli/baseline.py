@@ -1,6 +1,7 @@
 """`kernelyard baseline --suite ...`: what torch itself takes, eager and compiled, for every problem of a suite."""
 
 import re
+import sys
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +10,13 @@ import typer
 from rich.console import Console
 
 from kernelyard.campaign.baselines import Baseline, BaselineFolder, Variant
+from kernelyard.campaign.doubts import remedy, wide
 from kernelyard.campaign.measuring import Request, measure_all
 from kernelyard.core.amounts import seconds_option
 from kernelyard.core.environment import Environment, describe, resolve_device
 from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.folders import check_folder
+from kernelyard.core.plural import counted
 from kernelyard.core.workload import SHORT_NAMES, parse_dtype
 from kernelyard.report.table import format_ms, format_ratio
 from kernelyard.suites.selection import Selection, with_selection
@@ -36,8 +39,8 @@ def baseline(
 ) -> None:
     """Measure what is not measured yet, a process a problem; a killed run goes on where it stopped.
 
-    Writes kernelyard.jsonl, every sample with what it holds for, and KernelBench's files beside it. Exit code 1 where a
-    problem has no time.
+    Writes kernelyard.jsonl, every sample with what it holds for, and KernelBench's files beside it. A line on stderr
+    says where samples lie wide apart, as beside another program. Exit code 1 where a problem has no time.
     """
     where, name = resolve_device(device), parse_dtype(dtype)
     wanted = _variants(variants)
@@ -56,7 +59,9 @@ def baseline(
             # What was tried before is measured anew beside the rest: it takes the old entry's place.
             due.setdefault(tuple(variant for variant in Variant if variant in {*wanted, *tried}), []).append(entry)
     count = sum(map(len, due.values()))
-    print(f"{len(suite.entries)} problems, {len(suite.entries) - count} measured before; into {folder.folder}")
+    print(
+        f"{counted(len(suite.entries), 'problem')}, {len(suite.entries) - count} measured before; into {folder.folder}"
+    )
     if due:
         folder.begin()
     lost = 0
@@ -72,6 +77,9 @@ def baseline(
                 print(f"{entry.level}/{entry.name}: {_line(found)}", flush=True)
     finally:
         folder.write_kernelbench()
+    known = (folder.find(entry.source.sha256, name, environment.device_name, train) for entry in suite.entries)
+    if said := wide(each for each in known if each is not None):
+        print(f"kernelyard: {said}: {remedy(folder.folder)}", file=sys.stderr)
     if lost:
         raise typer.Exit(1)
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from kernelyard.core.amounts import MOST_ROUNDS, gib_option, seconds_option
+from kernelyard.core.choices import choice_option
 from kernelyard.core.errors import UsageError
 from kernelyard.core.imports import uncollected
 from kernelyard.core.policy import Policy
@@ -42,15 +43,16 @@ def eval(
     budget: Annotated[float, seconds_option(0.0, "Seconds of timing while the interval is wide.")] = 60.0,
     policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.TRAINING,
     sandbox: Annotated[
-        SandboxKind | None, typer.Option(metavar="<bubblewrap|native>", help="By default the strongest that runs here.")
+        SandboxKind | None,
+        choice_option(SandboxKind.NONE, "--unsafe-no-sandbox for none", "By default the strongest that runs here."),
     ] = None,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Once more, under compute-sanitizer.")] = False,
     unsafe: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="For your own code alone; on record.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
     """Judge SOLUTION on PROBLEM in a process that is not this one; exit code 0 if it passed, 1 if not."""
-    if sandbox is SandboxKind.NONE or (unsafe and sandbox is not None):
-        raise UsageError("--sandbox takes bubblewrap or native; expected --unsafe-no-sandbox alone for none")
+    if unsafe and sandbox is not None:
+        raise UsageError("--sandbox and --unsafe-no-sandbox: expected one of them")
     sandbox = SandboxKind.NONE if unsafe else sandbox
     limits = Limits(memory_bytes=int(memory * GIB))
     with _early_workers(sandbox, limits, devices.likely(device)) as early:

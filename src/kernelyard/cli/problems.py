@@ -9,6 +9,7 @@ from rich.console import Console
 from kernelyard.campaign.selfjudged import write_references
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError
+from kernelyard.core.plural import counted
 from kernelyard.core.workload import parse_dtype
 from kernelyard.judge.floor import Ceilings, datasheet_ceilings, measure_ceilings
 from kernelyard.report import markers
@@ -84,7 +85,7 @@ def references(
     `kernelyard analyze RUN_DIR --table FILE` names those that are not.
     """
     suite = selection.load(parse_dtype(dtype), resolve_device(device).type)
-    print(f"{len(write_references(suite, folder))} references in {folder}")
+    print(f"{counted(len(write_references(suite, folder)), 'reference')} in {folder}")
 
 
 def _ceilings(gpu: str | None, device: str | None, dtype: str) -> tuple[str, str, Ceilings]:

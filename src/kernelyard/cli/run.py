@@ -21,9 +21,11 @@ from kernelyard.campaign.pipeline import Pipeline
 from kernelyard.campaign.records import Candidate, Judged, Key, Settings
 from kernelyard.campaign.slot import Terms
 from kernelyard.core.amounts import MOST_ROUNDS, MOST_SECONDS, gib_option, parse_seconds, seconds_option
+from kernelyard.core.choices import choice_option
 from kernelyard.core.cores import usable_cores
 from kernelyard.core.environment import describe, resolve_devices
 from kernelyard.core.errors import UsageError
+from kernelyard.core.plural import counted
 from kernelyard.core.policy import Policy
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.workload import parse_dtype
@@ -74,7 +76,8 @@ def run(
     ] = 9,
     budget: Annotated[float, seconds_option(0.0, "Seconds of timing while the interval is wide.")] = 10.0,
     sandbox: Annotated[
-        SandboxKind | None, typer.Option(metavar="<bubblewrap|native>", help="By default the strongest that runs here.")
+        SandboxKind | None,
+        choice_option(SandboxKind.NONE, "a run has no unsafe way", "By default the strongest that runs here."),
     ] = None,
     retry: Annotated[list[Retry] | None, typer.Option(help="Judge again what ended so: infra_error, timeout.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Judge also what KernelBench has an outcome of.")] = False,
@@ -93,8 +96,6 @@ def run(
     deadlines = _deadlines(timeout)
     devices = resolve_devices(device, gpus)
     where = devices[0]
-    if sandbox is SandboxKind.NONE:
-        raise UsageError("--sandbox takes bubblewrap or native; a run has no unsafe way")
     kind = choose(sandbox, str(where))
     dtype = parse_dtype(dtype)
     demand_folder(folder)  # before a suite, which may be mistyped as well
@@ -153,7 +154,8 @@ def _warnings(found: Found, kind: SandboxKind) -> Iterator[str]:
         yield f"{visible(said)} is no solution by its name; expected {LAYOUTS}"
     building = sum(builds(candidate.source, SandboxKind.BUBBLEWRAP) for candidate in found.candidates)
     if building and kind is not SandboxKind.BUBBLEWRAP:
-        yield f"{building} solutions build extensions, each where it is judged and every time: bubblewrap builds ahead"
+        said = counted(building, "solution builds an extension", "solutions build extensions")
+        yield f"{said}, where it is judged and every time: bubblewrap builds ahead"
 
 
 def _take_over(ledger: Ledger, folder: Path, levels: set[int]) -> None:
@@ -236,7 +238,7 @@ class _Shown:
         self._new = 0
         self._devices, self._given = devices, [0] * len(devices)
         self._begin = time.monotonic()
-        self._unwanted, self._theirs, self._anew = found.unwanted, theirs, anew
+        self._unwanted, self._theirs, self._anew = found.said_unwanted, theirs, anew
         console = Console(stderr=True)
         # Where it is narrow the words fold: the count is a number, and a part of it another.
         self._bar = Progress(
@@ -252,10 +254,12 @@ class _Shown:
 
     def __enter__(self) -> "_Shown":
         ours = self._done - self._theirs
-        notes = [f"{self._anew} of them have a verdict, which counts until then"] * bool(self._anew)
-        notes += [f"{ours} have a verdict"] * bool(ours)
-        notes += [f"{self._theirs} are taken as KernelBench judged them"] * bool(self._theirs)
-        notes += [f"{self._unwanted} are for problems that were not chosen"] * bool(self._unwanted)
+        notes = [f"{counted(self._anew, 'of them has', 'of them have')} a verdict, which counts until then"] * bool(
+            self._anew
+        )
+        notes += [f"{counted(ours, 'has', 'have')} a verdict"] * bool(ours)
+        notes += [f"{counted(self._theirs, 'is', 'are')} taken as KernelBench judged"] * bool(self._theirs)
+        notes += [visible(self._unwanted)] * bool(self._unwanted)
         print(f"{self._all} to judge{''.join('; ' + note for note in notes)}", flush=True)
         self._bar.start()
         return self
@@ -272,8 +276,10 @@ class _Shown:
         self._new += 1
         self._given[place] += 1
         speed = f"{verdict.speedup:.3g}x {verdict.decision.value}" if verdict.speedup and verdict.decision else ""
-        if verdict.speedup and verdict.credited and verdict.credited < verdict.speedup:
+        if verdict.is_unshown:
             speed += f", {verdict.credited:.3g}x credited"
+        elif verdict.told:
+            speed += f" of {verdict.told:.3g}x told"
         why = visible(gist(verdict.message), 100)
         took = " + ".join(f"{seconds:.1f}" for seconds in one.seconds.values())
         print(f"{one.key}  {verdict.status.value}  {speed or why}  ({took} s)", flush=True)

@@ -250,6 +250,9 @@ class Verdict(Record):
     speedup_low: float | None = None
     speedup_high: float | None = None
     """Ends of the 95 % interval of `speedup`."""
+    told: float | None = None
+    """What the solution's worker makes of a gain on a CPU of which the judge's own clock shows less: then `speedup` is
+    what is shown and `time` whole requests, the protocol included. Null where `speedup` is as told."""
     rounds: int | None = None
     """Paired rounds that `speedup` is made of."""
     noise: float | None = None
@@ -295,6 +298,7 @@ class Verdict(Record):
             self.speedup,
             self.speedup_low,
             self.speedup_high,
+            self.told,
             self.percent_of_floor,
             self.rounds,
             self.noise,
@@ -322,6 +326,8 @@ class Verdict(Record):
                 raise ValueError("baseline and solution were timed by unlike methods")
         if self.baseline_alone and self.baseline_alone.method != (self.baseline and self.baseline.method):
             raise ValueError("the baseline was timed by unlike methods, beside the solution and alone")
+        if self.told is not None and not (self.speedup and self.speedup < self.told):
+            raise ValueError("what is told beside the speedup is more than that")
         low, high = self.speedup_low, self.speedup_high
         if self.decision is Decision.FASTER and self.confirmed is False:
             raise ValueError("faster, but the judge's own clock does not confirm it")
@@ -348,6 +354,16 @@ class Verdict(Record):
         """
         shown = self.confirmed is not False or self.decision is Decision.TIE
         return self.speedup if self.speedup is None or shown else min(1.0, self.speedup)
+
+    @property
+    def is_unshown(self) -> bool:
+        """Whether it has a gain that counts as none, for the judge's own clock does not show one."""
+        return self.credited is not None and self.speedup is not None and self.credited < self.speedup
+
+    @property
+    def claimed(self) -> float | None:
+        """The speedup by the worker's word: what is credited is that or less."""
+        return self.speedup if self.told is None else self.told
 
     @property
     def worst_error(self) -> ErrorFigures | None:

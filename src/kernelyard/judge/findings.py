@@ -42,6 +42,7 @@ class Measurement:
     host_baseline: Timing
     host_time: Timing
     baseline_alone: Timing | None = None
+    told: float | None = None
 
     def fields(self) -> dict[str, Any]:
         """Those of a verdict."""

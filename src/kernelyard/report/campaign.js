@@ -9,8 +9,10 @@ function filter() {
   const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
   let shown = 0;
   for (const group of groups) {
-    // What a row shows while it is closed; a source would hold any word.
-    const text = (group.rows[0].textContent + " " + group.querySelector("summary").textContent).toLowerCase();
+    // What a row shows while it is closed, and what was found: a source would hold any word, and so do the lines that
+    // every verdict has.
+    const parts = [group.rows[0], group.querySelector("summary"), ...group.querySelectorAll("[data-words]")];
+    const text = parts.map((part) => part.textContent).join(" ").toLowerCase();
     const fits = (!status.value || group.dataset.ending === status.value) && wanted.every((word) => text.includes(word));
     group.hidden = !fits;
     shown += fits;

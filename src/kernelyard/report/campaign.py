@@ -10,9 +10,13 @@ from kernelyard.campaign.analysis import Against, Analysis, Group
 from kernelyard.campaign.comparison import Comparison, Difference
 from kernelyard.campaign.intervals import Mean, Share
 from kernelyard.campaign.kernelbench_score import KernelBenchScore
+from kernelyard.core.plural import counted
 from kernelyard.report.table import NOT_MEASURED, format_interval, format_percent
 from kernelyard.report.unbroken import Unbroken
 from kernelyard.report.untrusted import visible
+
+SAME = "1.0"
+"""The p of KernelBench's above which a solution is faster at all."""
 
 
 def format_share(share: Share | None) -> str:
@@ -53,7 +57,8 @@ def analysis_text(analysis: Analysis) -> RenderableType:
 def _shares(groups: tuple[Group, ...]) -> Unbroken:
     p_values = list(dict.fromkeys(p for group in groups for against in group.against for p in against.fast))
     k_values = list(dict.fromkeys(k for group in groups for k in group.pass_at))
-    shares = "faster, decided", "speedup of the right", "% of the floor"
+    any_told = any(against.told for group in groups for against in group.against)
+    speeds = ("speedup of the right", *(["as told"] if any_told else []))
     rows = []
     for group in groups:
         opponents: tuple[Against | None, ...] = group.against or (None,)
@@ -66,11 +71,13 @@ def _shares(groups: tuple[Group, ...]) -> Unbroken:
                 *(format_share(against.fast.get(p) if against else None) for p in p_values),
                 format_share(against.faster if against else None),
                 format_mean(against.speedup if against else None),
+                *([format_mean(against.told or against.speedup if against else None)] if any_told else []),
                 format_floor(group.floor) if first else "",
                 *(format_share(group.pass_at.get(k)) if first else "" for k in k_values),
             )
             rows.append(row)
-    numbers = (*(f"fast_{p}" for p in p_values), *shares, *(f"pass@{k}" for k in k_values))
+    shares = (*(f"fast_{p}" for p in p_values), "faster, decided")
+    numbers = (*shares, *speeds, "% of the floor", *(f"pass@{k}" for k in k_values))
     return Unbroken(("problems", "against"), numbers, rows)
 
 
@@ -96,7 +103,7 @@ def _lines(analysis: Analysis) -> Iterator[str]:
         yield f"without a verdict, in no share: {', '.join(whole.left_out)}"
     untimed = sum(against.untimed for against in whole.against[:1])
     if untimed:
-        yield f"{untimed} right samples have no time: they are in fast_0 and in no other"
+        yield f"{counted(untimed, 'right sample has', 'right samples have')} no time: in fast_0 and in no other"
     for problem, why in analysis.degenerate.items():
         yield f"degenerate: {problem}: {why}"
     yield from (score_line(score) for score in analysis.kernelbench)
@@ -107,10 +114,14 @@ def _lines(analysis: Analysis) -> Iterator[str]:
 def score_line(score: KernelBenchScore) -> str:
     """KernelBench's numbers, as its script prints them."""
     mean = f"{score.geo_mean_speedup:.4f}" if score.geo_mean_speedup is not None else "nan"
-    fast = ", ".join(f"fast_{p} {value:.4g}" for p, value in score.fast_p.items())
-    doubt = f"; {score.untimed} right samples with runtime -1" if score.untimed else ""
+    shares = ", ".join(f"fast_{p} {value:.4g}" for p, value in score.fast_p.items())
+    doubt = f"; {counted(score.untimed, 'right sample')} with runtime -1" if score.untimed else ""
+    fast = round(score.fast_p[SAME] * score.aligned)
+    if score.uncredited:
+        said = counted(score.uncredited, "is a gain", "are gains")
+        doubt += f"; of the {fast} in fast_{SAME}, {said} that our verdicts do not credit"
     return (
-        f"by KernelBench's definition, level {score.level}, {score.baseline}: {fast}; geometric mean {mean};"
+        f"by KernelBench's definition, level {score.level}, {score.baseline}: {shares}; geometric mean {mean};"
         f" {score.correct_count} correct of {score.total_count}, {score.aligned} aligned{doubt}"
     )
 
@@ -118,17 +129,26 @@ def score_line(score: KernelBenchScore) -> str:
 def comparison_text(comparison: Comparison, single: bool = True) -> RenderableType:
     """Summary, then the problems one by one: the real differences first."""
     parts: list[RenderableType] = [
-        Text(visible(f"A {comparison.a}\nB {comparison.b}\n{comparison.problems} problems in both")),
+        Text(visible(f"A {comparison.a}\nB {comparison.b}\n{_in_both(comparison)}")),
         _differences(comparison.summary, "question"),
     ]
     if comparison.single and single:
         real = [each for each in comparison.single if each.real]
-        parts.append(Text(f"{len(real)} of {len(comparison.single)} problems that both solved differ in time for good"))
+        said = counted(len(real), "differs", "differ")
+        parts.append(Text(f"of {len(comparison.single)} compared one by one, {said} in time for good"))
         if real:
             parts.append(_differences(tuple(real), "problem"))
     parts += [Text(visible(f"left out: {problem}: {why}")) for problem, why in comparison.left_out.items()]
     parts += [Text(f"note: {visible(note)}") for note in comparison.notes]
     return Together(*parts, Text(comparison.method))
+
+
+def _in_both(comparison: Comparison) -> str:
+    """Each number is a part of the one before it."""
+    return (
+        f"{counted(comparison.problems, 'problem')} in both: {comparison.answered} answered by both,"
+        f" {comparison.solved} solved by both, {len(comparison.single)} of these compared one by one"
+    )
 
 
 def _differences(differences: tuple[Difference, ...], first: str) -> Unbroken:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from kernelyard.campaign.analysis import Analysis, Answers
 from kernelyard.campaign.outcomes import BEST, EAGER, Outcome
 from kernelyard.campaign.records import Judged, Key
+from kernelyard.core.plural import counted
 from kernelyard.core.verdict import Verdict
 from kernelyard.report import campaign
 from kernelyard.report.campaign_drawings import drawings
@@ -88,7 +89,13 @@ def render(
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     made = templates()
     made.globals |= {name: getattr(campaign, name) for name in dir(campaign) if name.startswith("format_")}
-    made.globals |= {"score_line": campaign.score_line, "source": _source, "EAGER": EAGER, "BEST": BEST}
+    made.globals |= {
+        "score_line": campaign.score_line,
+        "source": _source,
+        "counted": counted,
+        "EAGER": EAGER,
+        "BEST": BEST,
+    }
     return made.get_template("campaign.html").render(
         analysis=analysis,
         drawings=drawings(answers),

@@ -16,7 +16,7 @@ from kernelyard.ladder.record import Ladder
 from kernelyard.report import table
 from kernelyard.report.bars import bars
 from kernelyard.report.untrusted import visible
-from kernelyard.report.verdict import walls
+from kernelyard.report.verdict import credit_line, timed_line, walls
 
 NEUTRAL = (Status.INFRA_ERROR.value, Status.INVALID_PROBLEM.value, REFUSED)
 """Endings that say nothing against the solution."""
@@ -49,7 +49,7 @@ def templates() -> Templates:
         lstrip_blocks=True,
     )
     made.globals |= {name: getattr(table, name) for name in dir(table) if name.startswith("format_")}
-    made.globals |= {"tone": _tone, "measured": _measured, "walls": walls}
+    made.globals |= {"tone": _tone, "measured": _measured, "walls": walls, "credit_line": credit_line}
     return made
 
 
@@ -68,7 +68,7 @@ def _measured(verdict: Verdict) -> str:
     parts = [f"{verdict.trials} secret inputs compared"] if verdict.trials else []
     if verdict.time is not None:
         parts += [
-            f"{len(verdict.time.samples_ms)} calls timed by {verdict.time.timer}, cache {verdict.time.cache}",
+            f"{timed_line(verdict)}, cache {verdict.time.cache}",
             f"{verdict.rounds} paired rounds, noise floor {table.format_percent(100 * (verdict.noise or 0.0))}",
             f"{verdict.timed_outputs_checked} outputs of timed calls checked",
         ]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
+from kernelyard.core.plural import counted
 from kernelyard.judge.floor import Ceilings
 from kernelyard.report.table import NOT_MEASURED, format_bytes, format_count, format_gbps, format_ms
 from kernelyard.suites.degenerate import not_admitted
@@ -25,10 +26,12 @@ def ceilings_line(name: str, dtype: str, ceilings: Ceilings) -> str:
 def listing_head(suite: Suite, records: Sequence[Listed]) -> str:
     """How many problems, how many of them in full, and the suite's hash."""
     counts = Counter(_extent(record) for record in records)
-    parts = [f"{len(records)} problems", *(f"{count} {kind}" for kind, count in counts.items() if kind)]
+    parts = [counted(len(records), "problem"), *(f"{count} {kind}" for kind, count in counts.items() if kind)]
     marked = sum(record.degenerate is not None for record in records)
     parts += [f"{marked} degenerate"] if marked else []
     unseen = not_admitted(suite, {record.dtype for record in records})
+    if unseen and not any(record.admitted for record in records):
+        unseen += " (`kernelyard problem check` finds which are degenerate)"
     parts += [unseen] if unseen else []
     return f"{suite.name}: {', '.join(parts)}; suite {suite.sha256[:16]}"
 

@@ -35,15 +35,15 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.stresses:
         lines.append(f"  stressed  {_stresses(verdict)}")
     if verdict.baseline and verdict.time:
-        for name, timing in (("baseline", verdict.baseline), ("solution", verdict.time)):
-            lines.append(f"  {name}  {format_spread(timing.p50_ms, timing.p20_ms, timing.p80_ms)}")
+        for name, timing, of in (("baseline", verdict.baseline, ""), ("solution", verdict.time, _whose(verdict))):
+            lines.append(f"  {name}  {format_spread(timing.p50_ms, timing.p20_ms, timing.p80_ms)}{of}")
         lines.append(
             f"  speedup   {format_interval(verdict.speedup, verdict.speedup_low, verdict.speedup_high)}, 95 % interval"
             f" of {verdict.rounds} rounds: {_decided(verdict)}"
             f" (noise floor {format_percent(100 * (verdict.noise or 0.0))})"
         )
-        if verdict.credited is not None and verdict.credited < (verdict.speedup or 0.0):
-            lines.append(f"  credited  {format_ratio(verdict.credited)}: a gain that is not shown counts as none")
+        if credit := credit_line(verdict):
+            lines.append(f"  credited  {credit}")
     if verdict.baseline_alone:
         alone = verdict.baseline_alone
         spread = format_spread(alone.p50_ms, alone.p20_ms, alone.p80_ms)
@@ -58,12 +58,12 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         lines.append(
             f"  floor     {format_ms(floor.floor_ms)} ({format_bytes(floor.bytes)} at {format_gbps(floor.copy_gbps)}, "
             f"{floor.bound}-bound): the solution reaches {format_percent(verdict.percent_of_floor)} of it"
+            f"{_whose(verdict)}"
         )
     if verdict.time:
         lines.append(
-            f"  measured  {len(verdict.time.samples_ms)} calls a side by {verdict.time.timer}, {verdict.time.cache}"
-            " cache, in paired rounds of random order on fresh inputs; timed outputs checked: "
-            f"{verdict.timed_outputs_checked}"
+            f"  measured  {timed_line(verdict)}, {verdict.time.cache} cache, in paired rounds of random order on fresh"
+            f" inputs; timed outputs checked: {verdict.timed_outputs_checked}"
         )
     lines += [f"  flag      {flag.name}: {visible(flag.evidence)}" for flag in verdict.flags]
     if verdict.evidence:
@@ -76,6 +76,33 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     mode = ", training mode" if verdict.train_mode else ""
     lines.append(f"  where     {verdict.environment.line} · {walls(verdict)}{weights}{mode}")
     return lines
+
+
+def credit_line(verdict: Verdict) -> str:
+    """`1.98x of 4.13x told: ...`: what counts beside what the worker says; empty where that is the same."""
+    if verdict.is_unshown:
+        because = "a gain that is not shown counts as none"
+    elif verdict.told is not None:
+        because = "a gain counts as far as the judge's own clock shows it"
+    else:
+        return ""
+    return f"{format_ratio(verdict.credited)} of {format_ratio(verdict.claimed)} told: {because}"
+
+
+def timed_line(verdict: Verdict) -> str:
+    """What the samples of a verdict with a time are of: calls by the workers' account, or whole requests."""
+    assert verdict.time is not None and verdict.baseline is not None
+    calls, own = len(verdict.baseline.samples_ms), len(verdict.time.samples_ms)
+    if verdict.told is None:
+        return f"{own} calls a side by {verdict.time.timer}"
+    return f"{calls} calls of the baseline by {verdict.time.timer} and {own} turns of the solution's whole requests"
+
+
+def _whose(verdict: Verdict) -> str:
+    """By whose account the solution's time is, where a gain rests on that."""
+    if verdict.told is not None:
+        return ", by whole requests on the judge's clock"
+    return ", by the worker's word" if verdict.is_unshown else ""
 
 
 def gist(message: str) -> str:

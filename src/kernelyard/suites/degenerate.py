@@ -13,7 +13,7 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Record
 from kernelyard.core.whole_file import write_whole
 from kernelyard.judge.admission import Admission
-from kernelyard.suites.selection import KERNELBENCH
+from kernelyard.suites.selection import LIBRARY
 from kernelyard.suites.suite import Suite
 
 TABLE = Path(__file__).with_name("kernelbench_admission.json")
@@ -41,9 +41,9 @@ def is_admitted(sha256: str, dtype: str) -> bool:
 
 
 def not_admitted(suite: Suite, dtypes: Iterable[str]) -> str:
-    """Says on how many of KernelBench's problems admission did not decide in `dtypes`; empty for all, and elsewhere."""
+    """Says on how many problems admission did not decide in `dtypes`; empty for none, and for the library's own."""
     said = []
-    for dtype in sorted(dtypes) if suite.name == KERNELBENCH else ():
+    for dtype in sorted(dtypes) if suite.name != LIBRARY else ():
         unseen = sum(not is_admitted(entry.source.sha256, dtype) for entry in suite.entries)
         if unseen:
             said.append(f"{'' if unseen == len(suite.entries) else f'{unseen} '}not admitted in {dtype}")
