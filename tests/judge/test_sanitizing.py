@@ -14,7 +14,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End
 from kernelyard.judge.sanitizing import check_possible, findings, sanitized, tool
 from kernelyard.sandbox.deadlines import Deadlines
-from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Post
 from kernelyard.suites.kernelbench import load_problem, read_solution
@@ -46,7 +46,11 @@ def stand_in(folder: Path, report: str) -> Path:
 def look(program: Path, solution: str = "correct") -> object:
     exam = Exam(load_problem(JUDGE / "problem.py"), torch.float32, CPU, Tolerance())
     text = read_solution(JUDGE / f"{solution}.py")
-    return sanitized(exam, text, None, Post(choose()), Deadlines(), program)
+    kind = choose()
+    # The stand-in connects to nothing, and where there is no bubblewrap it may as well have no walls.
+    return sanitized(
+        exam, text, None, Post(SandboxKind.NONE if kind is SandboxKind.NATIVE else kind), Deadlines(), program
+    )
 
 
 DOUBLED = """
@@ -88,7 +92,7 @@ def test_the_tool_itself_finds_reads_beyond_the_input_and_nothing_else(
 ) -> None:
     """Which change no answer: what was read there is not stored."""
     try:
-        program = check_possible(device)
+        program = check_possible(device, choose(None, str(device)))
     except UsageError as error:
         pytest.skip(str(error))
     (problem := tmp_path / "problem.py").write_text(PROBLEM)
@@ -128,3 +132,8 @@ def test_where_it_is_not_installed_one_line_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sanitizing.shutil, "which", lambda *_, **__: None)
     with pytest.raises(UsageError, match="compute-sanitizer is not installed: expected it on PATH"):
         tool()
+
+
+def test_in_the_native_sandbox_one_line_says_what_it_needs() -> None:
+    with pytest.raises(UsageError, match=r"--sanitize: .* expected bubblewrap"):
+        check_possible(torch.device("cuda"), SandboxKind.NATIVE)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kernelyard.core.errors import UsageError
 from kernelyard.sandbox import bubblewrap, confine, devices, landlock, probe, seccomp, surroundings
 from kernelyard.sandbox import launch as launching
 from kernelyard.sandbox.launch import SandboxKind, bubblewrap_problem, launch
@@ -243,6 +244,28 @@ def test_no_abstract_socket_of_the_judge_can_be_reached(kind: SandboxKind) -> No
         listener.listen()
         assert run(SandboxKind.NONE, code, address[1:]) == "connected"
         assert run(kind, code, address[1:]) == "denied"
+
+
+def test_who_connects_under_a_tool_reaches_its_own_sockets_and_no_others(tmp_path: Path) -> None:
+    code = (
+        "import os, socket, sys\nown = socket.socket(socket.AF_UNIX); own.bind('\\0own'); own.listen()\n"
+        "for name in ('\\0own', '\\0' + sys.argv[1], sys.argv[2]):\n"
+        "    channel = socket.socket(socket.AF_UNIX)\n"
+        "    try: channel.connect(name); print('connected')\n"
+        "    except OSError: print('denied')"
+    )
+    if bubblewrap.program() is None:
+        pytest.skip("no bubblewrap")
+    line = [sys.executable, "-c", code, f"kernelyard-{os.getpid()}", str(tmp_path / "s")]
+    with socket.socket(socket.AF_UNIX) as abstract, socket.socket(socket.AF_UNIX) as stream:
+        abstract.bind(f"\0kernelyard-{os.getpid()}")
+        abstract.listen()
+        stream.bind(str(tmp_path / "s"))
+        stream.listen()
+        assert run(SandboxKind.BUBBLEWRAP, *line[2:], connects=True).split() == ["connected", "denied", "denied"]
+        assert run(SandboxKind.NONE, *line[2:]).split() == ["connected"] * 3
+    with pytest.raises(UsageError, match="expected bubblewrap"):
+        launch(line, kind=SandboxKind.NATIVE, connects=True)
 
 
 @pytest.mark.parametrize("path", ["/etc/shadow", "/root", "/home", "/var", "/run"])

@@ -69,13 +69,13 @@ def eval(
             from kernelyard.suites.kernelbench import load_problem, read_solution
 
         where = resolve_device(device)
-        program = check_possible(where) if sanitize else None
+        kind = choose(sandbox, str(where))
+        program = check_possible(where, kind) if sanitize else None
         of_phase = dict(zip(PHASES, (compile_timeout, load_timeout, check_timeout, time_timeout), strict=True))
         asked = {phase: own or timeout for phase, own in of_phase.items()} | {"queue": queue_timeout}
         deadlines = Deadlines(**{phase: seconds for phase, seconds in asked.items() if seconds is not None})
         question, answer = replace(load_problem(problem), train_mode=train), read_solution(solution)
         pool = early.result()
-        kind = choose(sandbox, str(where))
         with Console(stderr=True).status("") as status:
             verdict = evaluate(
                 question,

@@ -196,7 +196,7 @@ def _rounds(
     begin = time.monotonic()
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
     while True:
-        on_phase(f"timing round {tried + 1}, {counted} of {needed} done")
+        on_phase(f"timing round {tried + 1}, {counted} count, {needed} at least")
         done = found.undisturbed(one_round)
         if tried:
             clock.add(done)

@@ -19,6 +19,7 @@ from kernelyard.judge.findings import End
 from kernelyard.judge.weights import handed_over
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.exchange import Ended
+from kernelyard.sandbox.launch import SandboxKind
 from kernelyard.sandbox.pool import Post, Worker
 from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
@@ -86,8 +87,10 @@ def findings(report: str) -> str | None:
     return f"{number} errors under memcheck; the first: {', '.join(told[:3])[:400]}"
 
 
-def check_possible(device: torch.device) -> Path:
-    """The tool for `device`. Raises UsageError where there is nothing that it could look at."""
+def check_possible(device: torch.device, kind: SandboxKind) -> Path:
+    """The tool for `device`. Raises UsageError where there is nothing that it could look at, or no way to it."""
     if device.type != "cuda" or torch.version.hip is not None:
         raise UsageError(f"--sanitize looks at NVIDIA GPUs; expected --device cuda, not {device}")
+    if kind is SandboxKind.NATIVE:
+        raise UsageError("--sanitize: the tool connects to what it looks at, which native denies; expected bubblewrap")
     return tool()

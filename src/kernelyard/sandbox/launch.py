@@ -281,20 +281,26 @@ def launch(
     device: str = "cpu",
     readable: Sequence[Path] = (),
     environment: Mapping[str, str] | None = None,
+    connects: bool = False,
 ) -> SandboxedProcess:
     """Run `command` inside `kind`; returns as soon as it is being executed.
 
     `inherit` are descriptors that the command gets under the same numbers. `readable` are paths it may read besides the
-    interpreter, kernelyard and the system's libraries. `environment` is added to the allow-listed variables. Its
-    working directory is private, the only place it may write, and vanishes with it. SandboxKind.NONE takes nothing
-    away: its output, memory and descendants are watched, and that is all.
+    interpreter, kernelyard and the system's libraries. `environment` is added to the allow-listed variables. With
+    `connects` its processes may connect to each other by sockets. Its working directory is private, the only place it
+    may write, and vanishes with it. SandboxKind.NONE takes nothing away: its output, memory and descendants are
+    watched, and that is all.
 
-    Raises SandboxError where it cannot be started, UsageError for a device that is not there.
+    Raises SandboxError where it cannot be started, UsageError for a device that is not there or a sandbox in which who
+    `connects` would reach the machine's sockets, too.
     """
     limits = limits or Limits()
+    if connects and kind is SandboxKind.NATIVE:
+        raise UsageError("the native sandbox lets nobody connect to a socket; expected bubblewrap")
     granted = devices.grant(device)
     with contextlib.ExitStack() as undo, contextlib.ExitStack() as handed_over:
-        world = _world(command, kind, limits, granted.nodes, readable, undo, handed_over)
+        filter_fd = _filter(handed_over, connects=connects) if seccomp.supported() else None
+        world = _world(command, kind, limits, granted.nodes, readable, filter_fd, undo)
         private = None if world.private is None else str(world.private)
         variables = surroundings.environment(
             private or bubblewrap.PRIVATE, {**granted.environment, **(environment or {})}
@@ -335,18 +341,13 @@ def _world(
     limits: Limits,
     nodes: Sequence[Path],
     readable: Sequence[Path],
+    filter_fd: int | None,
     undo: contextlib.ExitStack,
-    handed_over: contextlib.ExitStack,
 ) -> _World:
     if kind is SandboxKind.NONE:
         return _World(list(command), _private(undo))
     missing: dict[str, str] = {}
-    filter_fd = None
-    if seccomp.supported():
-        filter_fd = os.memfd_create("seccomp")
-        handed_over.callback(os.close, filter_fd)
-        os.pwrite(filter_fd, seccomp.program(), 0)
-    else:
+    if filter_fd is None:
         missing["seccomp"] = f"the call numbers of {platform.machine()} are not known"
     descriptors = [] if filter_fd is None else [filter_fd]
     shared = surroundings.readable_paths(readable)
@@ -370,6 +371,14 @@ def _world(
     else:
         rlimits |= _process_limit(os.getuid() if walls.uid is None else walls.uid, limits)
     return _World(list(command), private, rlimits, missing | planned.missing, walls, descriptors)
+
+
+def _filter(handed_over: contextlib.ExitStack, *, connects: bool) -> int:
+    """A descriptor with the seccomp filter."""
+    descriptor = os.memfd_create("seccomp")
+    handed_over.callback(os.close, descriptor)
+    os.pwrite(descriptor, seccomp.program(connects=connects), 0)
+    return descriptor
 
 
 def _process_limit(user: int, limits: Limits) -> dict[str, int]:

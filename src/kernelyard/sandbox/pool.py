@@ -87,7 +87,8 @@ class Worker:
     ) -> Worker:
         """Raises SandboxError or UsageError as `launch` does. Returns before the interpreter is up.
 
-        `under`: a tool and its options, to run the worker with. `readable` and `environment` as for `launch`.
+        `under`: a tool and its options, to run the worker with, to which it may connect: compute-sanitizer waits for
+        that, for good where it is denied. `readable` and `environment` as for `launch`.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -106,6 +107,7 @@ class Worker:
                 device=post.device,
                 readable=readable,
                 environment={**post.environment, **(environment or {})},
+                connects=bool(under),
             )
         except BaseException:
             ours.close()

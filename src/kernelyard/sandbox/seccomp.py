@@ -142,9 +142,10 @@ def supported() -> bool:
     return platform.machine() in _NUMBERS
 
 
-def program() -> bytes:
+def program(*, connects: bool = False) -> bytes:
     """The filter as an array of `struct sock_filter`, for bubblewrap's `--seccomp` or for prctl.
 
+    `connects`: for who may connect to a socket; where namespaces hide all but his own there is nothing else to reach.
     Raises KeyError on an architecture for which `supported` is false.
     """
     machine = platform.machine()
@@ -157,7 +158,7 @@ def program() -> bytes:
     ]
     if machine == "x86_64":  # the x32 ABI reaches the same calls under other numbers
         steps += [_step(_JUMP_AT_LEAST, _X32_BIT, 0, 1), _deny(errno.EPERM)]
-    for number in sorted(_DENIED[machine].values()):
+    for number in sorted(number for name, number in _DENIED[machine].items() if not (connects and name == "connect")):
         steps += [_step(_JUMP_EQUAL, number, 0, 1), _deny(errno.EPERM)]
     # clone3 hides its flags behind a pointer, which a filter cannot follow; at ENOSYS libc falls back to clone.
     steps += [_step(_JUMP_EQUAL, _CLONE3, 0, 1), _deny(errno.ENOSYS)]
