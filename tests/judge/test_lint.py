@@ -140,3 +140,8 @@ def test_a_decorator_that_is_too_deep_to_write_out_is_no_kernel() -> None:
 def test_a_byte_order_mark_hides_nothing() -> None:
     source = "\ufeffimport torch\ntorch.cuda.Stream()\n"
     assert [flag.name for flag in lint(source, full_precision=True)] == ["side_stream"]
+
+
+def test_who_reaches_into_the_worker_is_refused_unless_one_explores() -> None:
+    """On a GPU half of a time was claimed so, and believed."""
+    assert [policy.ruling("reaches_into_worker") for policy in Policy] == [Ruling.REJECT, Ruling.REJECT, Ruling.SHOW]
