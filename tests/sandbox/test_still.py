@@ -15,7 +15,7 @@ import torch
 
 from kernelyard.core.cores import cores_from
 from kernelyard.core.verdict import Phase, Status
-from kernelyard.sandbox import processes
+from kernelyard.sandbox import processes, seccomp
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.launch import SandboxKind, choose, launch
@@ -94,6 +94,14 @@ def test_nothing_of_it_runs_and_then_all_goes_on(post: Post) -> None:
         assert torch.equal((session.fetch(0, [x]).tensors or ())[0], 2 * x)
 
 
+@pytest.fixture
+def who_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a GPU, or where there is no filter."""
+    program = seccomp.program
+    monkeypatch.setattr(seccomp, "program", lambda **asked: program(**{**asked, "wakes": True}))
+
+
+@pytest.mark.usefixtures("who_wakes")
 def test_one_that_wakes_itself_is_found(post: Post) -> None:
     with (
         loaded(post, WAKES_ITSELF) as session,
@@ -139,6 +147,26 @@ while True:
 """
 
 
+def test_none_has_itself_woken_on_a_cpu(post: Post) -> None:
+    code = (
+        "import ctypes, errno, fcntl, signal, struct, socket\n"
+        "libc, (one, _) = ctypes.CDLL(None, use_errno=True), socket.socketpair()\n"
+        "event, timer = ctypes.create_string_buffer(64), ctypes.c_void_p()\n"
+        "struct.pack_into('QiI', event, 0, 0, signal.SIGCONT, 0)\n"
+        "print(libc.timer_create(1, event, ctypes.byref(timer)), errno.errorcode.get(ctypes.get_errno()))\n"
+        "fcntl.fcntl(one, fcntl.F_SETFL, fcntl.fcntl(one, fcntl.F_GETFL) | 1)\n"
+        "try: print(fcntl.fcntl(one, 10, signal.SIGCONT))\n"
+        "except PermissionError: print('denied')\n"
+    )
+    said = []
+    for kind in (post.kind, SandboxKind.NONE):
+        with launch([sys.executable, "-I", "-S", "-c", code], kind=kind) as process:
+            assert process.wait(20) == 0, process.stderr
+            said.append(process.stdout.split())
+    assert said == [["-1", "EPERM", "denied"], ["0", "None", "0"]]
+
+
+@pytest.mark.usefixtures("who_wakes")
 def test_what_a_child_used_before_pays_for_nothing(post: Post) -> None:
     with launch([sys.executable, "-I", "-S", "-c", PAYS_WITH_A_CHILD], kind=post.kind) as process:
         while "armed" not in process.stdout:
