@@ -2,23 +2,20 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from kernelyard.core.verdict import Phase, Status, Verdict
-from kernelyard.judge.clock import Clock, Round, Side
+from kernelyard.judge.clock import Clock
 from kernelyard.judge.decision import decide
 from kernelyard.judge.evaluate import _Attempt, evaluate
 from kernelyard.judge.findings import Findings
 from kernelyard.judge.plan import Plan
-from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind, choose
 from kernelyard.sandbox.limits import Limits
-from kernelyard.sandbox.returned import Ran
 from kernelyard.suites.kernelbench import load_problem, read_solution
 
 ROOT = Path(__file__).parents[2]
@@ -134,16 +131,9 @@ def test_weights_reach_the_solution_by_name(tmp_path: Path, device: torch.device
 def test_what_is_told_of_a_gain_that_is_shown_in_part_is_on_record(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rounds are those that were timed; what is made of them is a clock's that shows 1.5x of ten thousand told."""
-
-    def partly_shown(*arguments: Any) -> Clock:
-        time_rounds(*arguments)
-        honest, own = (Side.of([Ran(((ms, ms),), s)]) for ms, s in ((1.0, 1.3e-3), (1e-4, 0.66e-3)))
-        clock = Clock(torch.device("cpu"))
-        clock.rounds = [Round(honest, honest, own, own)] * 8
-        return clock
-
-    monkeypatch.setattr("kernelyard.judge.evaluate.time_rounds", partly_shown)
+    """The rounds are those that were timed, of which ten thousand are told."""
+    monkeypatch.setattr(Clock, "is_capped", lambda _: True)
+    monkeypatch.setattr(Clock, "told", lambda _: Ratio(1e4, 1e4, 1e4))
     verdict = judge(ROOT / "examples/judge/correct.py", device, plan=Plan(rounds=3, seconds=0))
     assert verdict.told == pytest.approx(1e4), verdict.message
 

@@ -304,7 +304,9 @@ begun.wait()
     with Session(Worker.start(Post(kind)), CPU, Deadlines()) as opened:
         opened.await_start()
         opened.load("solution.py", source, "ModelNew", [], 1, torch.float32, {})
-        (worker, *_) = [pid for pid in processes.descendants(opened.process._keeper.pid) if _threads(pid) > 1]
+        (worker, *_) = [
+            pid for pid in processes.descendants(opened.process._keeper.pid) if len(processes.threads(pid)) > 1
+        ]
         for core in (cores[-1], cores[0]):
             with opened.process.on_core(core):
                 assert os.sched_getaffinity(worker) == {core}
@@ -353,10 +355,6 @@ def test_a_thread_that_is_no_longer_its_own_is_left_where_it_is() -> None:
         before = os.sched_getaffinity(os.getpid())
         opened.process.keep_apart([os.getpid()], [min(before)])
         assert os.sched_getaffinity(os.getpid()) == before
-
-
-def _threads(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
 def _last_core(pid: int) -> int:

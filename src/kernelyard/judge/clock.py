@@ -39,7 +39,7 @@ NOISE_SHARE, NOISE_CPU_SHARE = 0.5, 0.25
 # Work that outlives the call on the device: event time ends before the device is idle. Launch jitter is microseconds.
 UNJOINED_MS = 0.1
 UNJOINED_SHARE = 0.25
-# Calls of one round on inputs of one shape take alike. Where their mean is this far above their median, and beyond what
+# Calls of one round on inputs of one shape take alike. Where their mean is this far above what counts, and beyond what
 # the baseline's usually is, one call does the others' work. A CPU's calls are disturbed one by one.
 UNEVEN = {"cpu": 2.0}
 UNEVEN_DEVICE = 1.25
@@ -323,7 +323,7 @@ class Clock:
         return [*found, *self._uneven(solution, usual)]
 
     def _uneven(self, one: Side, usual: _Usual) -> list[tuple[str, float, float]]:
-        """The same for one call that does the work of the others: what their median leaves out of their mean."""
+        """The same for one call that does the work of the others: what a turn leaves out of their mean."""
         if len(one.events) < EVEN_CALLS:
             return []
         allowed = max(1.0, usual.unevenness) * UNEVEN.get(self.device.type, UNEVEN_DEVICE)

@@ -403,9 +403,7 @@ def _examine(
     baseline.phase = Phase.TIME
     # Who kept a CPU busy meanwhile would have it look slower than it is.
     found.floor = floor(cost, ceilings or found.undisturbed(ceilings_beside_it))
-    clock = time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
-    if found.measured and clock.is_capped():
-        found.measured = replace(found.measured, told=clock.told().mean)
+    time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
     if exam.one_loop.needed:
         found.flag(Flag(name="adds_up_plainly", evidence=exam.one_loop.evidence()))
     check_held(candidate, found)

@@ -78,6 +78,7 @@ def time_rounds(
         decision=decide(ratio, noise, confirmed=confirmed),
         host_baseline=host_baseline,
         host_time=host_time,
+        told=clock.told().mean if clock.is_capped() else None,
     )
     found.measured = measured
     if flag := clock.uncertified():

@@ -203,10 +203,9 @@ def _states(pids: Iterable[int]) -> set[bytes]:
     """Those that the threads of `pids` are in."""
     found = set()
     for pid in pids:
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{pid}/task"):
-                with contextlib.suppress(OSError):
-                    found.add(_stat(f"/proc/{pid}/task/{task}/stat")[0])
+        for thread in threads(pid):
+            with contextlib.suppress(OSError):
+                found.add(_stat(f"/proc/{pid}/task/{thread}/stat")[0])
     return found
 
 

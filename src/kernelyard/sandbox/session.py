@@ -51,7 +51,7 @@ class Session(Exchange):
         self._team: list[int] = []
         """On a CPU the worker's first thread, and torch's others."""
         self._core: int | None = None
-        """Of the host's, on which the worker's first thread wakes up."""
+        """The one on which its first thread wakes up at each run."""
         self._close = worker.close
 
     def __enter__(self) -> "Session":
@@ -202,7 +202,7 @@ class Session(Exchange):
             request = self._worded(
                 "run", shared, arguments=trees, tensors=_dumped(specs), manner=manner.value, uncopied=uncopied
             )
-            if self.device.type == "cpu" and self._core is not None:
+            if self._core is not None:
                 # Until it has woken up there, and frees itself.
                 self.process.keep_apart(self._team[:1], [self._core])
             before()
@@ -252,8 +252,8 @@ class Session(Exchange):
         on two cores a softmax of 0.62 ms took 0.95 so, for many calls in a row, in either worker, and of 15 verdicts on
         the same code 3 were `faster`.
         """
-        self._core = core
         if self.device.type == "cpu":
+            self._core = core
             self.process.keep_apart(self._team[1:], cores_from(core)[1:])
         else:
             with self.process.on_core(core):
