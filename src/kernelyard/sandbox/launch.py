@@ -299,9 +299,7 @@ def launch(
         raise UsageError("the native sandbox lets nobody connect to a socket; expected bubblewrap")
     granted = devices.grant(device)
     with contextlib.ExitStack() as undo, contextlib.ExitStack() as handed_over:
-        # Whether a driver for GPUs does without timers is not known.
-        wakes = device != "cpu"
-        filter_fd = _filter(handed_over, connects=connects, wakes=wakes) if seccomp.supported() else None
+        filter_fd = _filter(handed_over, connects=connects) if seccomp.supported() else None
         world = _world(command, kind, limits, granted.nodes, readable, filter_fd, undo)
         private = None if world.private is None else str(world.private)
         variables = surroundings.environment(
@@ -375,11 +373,11 @@ def _world(
     return _World(list(command), private, rlimits, missing | planned.missing, walls, descriptors)
 
 
-def _filter(handed_over: contextlib.ExitStack, *, connects: bool, wakes: bool) -> int:
+def _filter(handed_over: contextlib.ExitStack, *, connects: bool) -> int:
     """A descriptor with the seccomp filter."""
     descriptor = os.memfd_create("seccomp")
     handed_over.callback(os.close, descriptor)
-    os.pwrite(descriptor, seccomp.program(connects=connects, wakes=wakes), 0)
+    os.pwrite(descriptor, seccomp.program(connects=connects), 0)
     return descriptor
 
 
