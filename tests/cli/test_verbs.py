@@ -86,6 +86,8 @@ def test_list_names_every_operator_and_backend() -> None:
     for name in ops.operator_names():
         assert name in done.stdout
         assert all(backend.value in done.stdout for backend in ops.backends(name))
+        # Word by word, for a summary is wrapped: [target] was once taken for a style.
+        assert all(word in done.stdout for word in ops.definition(name).summary.split())
 
 
 def test_doctor_shows_a_witness_for_every_layer() -> None:

@@ -46,11 +46,19 @@ def flags(source: str, *, full_precision: bool = True) -> dict[str, str]:
         ("import torch as t\ns = t.cuda.Stream()", "side_stream", 2),
         ("from threading import Thread\n\nThread(target=print)", "background_work", 3),
         ("import gc\ngc.get_objects()", "looks_around", 2),
+        ("def f(e):\n    return e.__traceback__.tb_frame.f_back", "looks_around", 2),
+        ("import sys\nfor name in sys.modules:\n    print(name)", "looks_around", 2),
+        ("import sys\nfound = [m for m in sys.modules.values()]", "looks_around", 2),
+        ("import sys as s\ndef f(name):\n    return s.modules[name[::-1]]", "looks_around", 3),
+        ("from torch import nn\nnn.Module.forward.__globals__", "looks_around", 2),
+        ('S = """\nvoid f() { PyEval_GetFrame(); }\n"""', "looks_around", 2),
         ("import torch\ntorch.allclose = lambda *a: True", "patches_library", 2),
         ("import time\ntime.perf_counter: object = None", "patches_library", 2),
         ("from torch.cuda import Event\nEvent.elapsed_time = None", "patches_library", 2),
         ('import sys\n\nworker = sys.modules["__main__"].Candidate', "reaches_into_worker", 3),
         ("import __main__ as worker", "reaches_into_worker", 1),
+        ('import sys\nsys.modules["__ma" + "in" + "__"]', "reaches_into_worker", 2),
+        ('S = """\nvoid f() { py::module_::import("__main__"); }\n"""', "reaches_into_worker", 2),
         ("from kernelyard import sandbox", "reaches_into_worker", 1),
         ("from kernelyard.sandbox.handing import hand_over", "reaches_into_worker", 1),
         ('import importlib\nimportlib.import_module("kernelyard.sandbox.wire")', "reaches_into_worker", 2),
@@ -72,6 +80,9 @@ def test_a_mention_is_flagged_with_its_line(source: str, flag: str, line: int) -
         "class A:\n    def __init__(self):\n        self.time = 0",
         "def half_of(x):\n    return x / 2",
         'if __name__ == "__main__":\n    print()',
+        "import sys\nown = sys.modules[__name__]\nother = sys.modules[type(own).__module__]",
+        'import sys\nsys.modules["a"] = sys.modules.get("b")\nif "c" in sys.modules:\n    t = sys.modules["d" + "e"]',
+        'S = "x.y" + "[0];" + f"{1}"',
         'import kernelyard.ops\nNAME = "kernelyard"',
         "not python at all (",
     ],
@@ -144,4 +155,5 @@ def test_a_byte_order_mark_hides_nothing() -> None:
 
 def test_who_reaches_into_the_worker_is_refused_unless_one_explores() -> None:
     """On a GPU half of a time was claimed so, and believed."""
-    assert [policy.ruling("reaches_into_worker") for policy in Policy] == [Ruling.REJECT, Ruling.REJECT, Ruling.SHOW]
+    for flag in ("reaches_into_worker", "looks_around"):
+        assert [policy.ruling(flag) for policy in Policy] == [Ruling.REJECT, Ruling.REJECT, Ruling.SHOW]

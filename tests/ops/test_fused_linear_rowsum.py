@@ -1,5 +1,6 @@
 """What fused_linear_rowsum promises beyond the numbers that the contract test checks."""
 
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -83,13 +84,34 @@ def test_sums_that_cancel_are_as_right_as_float64_allows(device: torch.device) -
         assert error < 2**-23 * largest, f"{error:.2e} of {exact.abs().max():.2e}"
 
 
-def test_half_precision_keeps_no_copies_of_the_weight_in_float32(device: torch.device) -> None:
+def test_half_precision_is_rounded_once(device: torch.device) -> None:
     """Eager rounds every output to bf16 before the sum; summed in fp32, one rounding is left."""
     torch.manual_seed(0)
     x, weight, bias = (item.bfloat16() for item in _inputs(device))
     exact = torch.nn.functional.linear(x.double(), weight.double(), bias.double()).sum(-1)
     for module in _usable(device):
         assert torch.equal(module.fused_linear_rowsum(x, weight, bias), exact.bfloat16())
+
+
+def test_half_precision_makes_no_copies_in_float32(device: torch.device) -> None:
+    """No piece of memory that a walk there and back asks for is as large as a copy of the weight in fp32 would be."""
+    batch, outputs, length = (256, 300, 512) if device.type == "cpu" else (4096, 4096, 1024)
+    x, weight, bias = (
+        torch.randn(shape, device=device).bfloat16().requires_grad_()
+        for shape in ((batch, length), (outputs, length), (outputs,))
+    )
+
+    def largest(call: Callable[..., torch.Tensor]) -> int:
+        with torch.profiler.profile(profile_memory=True) as seen:
+            y = call(x, weight, bias)
+            torch.autograd.grad(y, (x, weight, bias), torch.ones_like(y))
+        asked = [event for event in seen.events() if event.name.startswith("aten::empty")]
+        return max(max(event.cpu_memory_usage, event.device_memory_usage) for event in asked)
+
+    for module in _usable(device):
+        assert weight.nbytes <= largest(module.fused_linear_rowsum) < 2 * weight.nbytes
+    in_float32 = largest(lambda x, w, c: torch.nn.functional.linear(x.float(), w.float(), c.float()).sum(-1))
+    assert in_float32 >= 2 * weight.nbytes
 
 
 def test_the_algebraic_form_is_a_peer_without_a_library(device: torch.device) -> None:

@@ -64,6 +64,11 @@ def _sizes(operator: Operator) -> set[int]:
 
 
 LONG = [param for param in OPERATORS if 262144 in _sizes(param.values[0])]  # type: ignore[arg-type]
+OVER_THE_CHIP = [
+    param
+    for param in OPERATORS
+    if any(sweep.x_name == "rows" for sweep in param.values[0].sweeps("bfloat16", "cuda"))  # type: ignore[union-attr]
+]
 WEIGHED = [param for param in OPERATORS if {"weight", "a"} & set(param.values[0].differentiable)]  # type: ignore[union-attr]
 
 
@@ -73,6 +78,12 @@ def test_a_grid_of_rows_holds_a_mean_far_from_zero_and_rows_of_millions(operator
     tensors = [x.float() for workload in small for x in _floating(operator, workload) if x.numel() > 64]
     assert any(abs(x.mean()) > 50 * x.std() for x in tensors)
     assert any(max(workload.shape) > 4_000_000 and min(workload.shape) > 1 for workload in operator.gpu_workloads)
+
+
+@pytest.mark.parametrize("operator", OVER_THE_CHIP)
+def test_a_grid_holds_sixteen_rows_of_four_million(operator: Operator) -> None:
+    """Where that is timed: each of few rows is then split over all of the chip."""
+    assert any(workload.shape == (16, 4194304) for workload in operator.gpu_workloads)
 
 
 @pytest.mark.parametrize("operator", WEIGHED)
@@ -90,4 +101,4 @@ def test_what_is_timed_reaches_from_small_to_large(operator: Operator) -> None:
 
 
 def test_there_are_operators_on_rows_and_with_weights() -> None:
-    assert LONG and WEIGHED
+    assert LONG and WEIGHED and OVER_THE_CHIP

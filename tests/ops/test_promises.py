@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelyard import ops
 from kernelyard.core.operator import Backend, Operator
 from kernelyard.core.workload import DTYPES, Workload
-from kernelyard.judge.prepare import as_tuple
+from kernelyard.judge.prepare import as_tuple, leaves
 from kernelyard.kernels.counters import counts
 from kernelyard.ops.dispatch import implementation
 
@@ -127,6 +128,21 @@ def test_a_graph_can_be_walked_twice_and_gradients_may_be_views(
         torch.autograd.grad(outputs, wanted, dense, retain_graph=True),
     )
     assert same(first, torch.autograd.grad(outputs, wanted, expanded))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("operator", "backend"), cases())
+def test_an_upstream_gradient_may_begin_anywhere(
+    operator: Operator, backend: str, dtype: str, device: torch.device
+) -> None:
+    """One element off any alignment: no vector fits it."""
+    arguments = batch(operator, 5, device, dtype)
+    outputs = as_tuple(kernel(operator, backend, arguments)(*arguments))
+    wanted, grads = wanting(arguments), upstream(outputs)
+    off = [torch.cat((g.new_zeros(1), g.flatten()))[1:].view(g.shape) for g in grads]
+    assert all(g.data_ptr() % 16 for g in off)
+    expected = torch.autograd.grad(outputs, wanted, grads, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(outputs, wanted, off), expected)
 
 
 def _each(outputs: tuple[torch.Tensor, ...], wanted: list[torch.Tensor], grads: list[torch.Tensor]) -> Any:
@@ -249,19 +265,33 @@ def _over_channels(operator: Operator) -> bool:
     return any(workload.option("dim", -1) == 1 for workload in operator.gpu_workloads)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize(("operator", "backend"), [case for case in cases() if _over_channels(case.values[0])])
-def test_channels_of_an_image_are_read_where_they_lie(operator: Operator, backend: str, device: torch.device) -> None:
-    """No transposed copy beside the result, which would be as large."""
-    arguments = list(operator.make_inputs(Workload.of(8, 64, 256, 256, dim=1), device).values())
-    run = kernel(operator, backend, arguments)
-    size = sum(output.nbytes for output in as_tuple(run(*arguments)))
+def _asked(run: Callable[[], Any], device: torch.device) -> int:
+    """Bytes of memory that it has at its peak, beyond what there was before; on a CPU all that it asks for."""
+    if device.type == "cpu":
+        with torch.profiler.profile(profile_memory=True) as seen:
+            run()
+        return sum(event.cpu_memory_usage for event in seen.events() if event.name.startswith("aten::empty"))
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    run(*arguments)
+    run()
+    return torch.cuda.max_memory_allocated() - before
+
+
+@pytest.mark.parametrize(("operator", "backend"), [case for case in cases() if _over_channels(case.values[0])])
+def test_channels_of_an_image_are_read_where_they_lie(operator: Operator, backend: str, device: torch.device) -> None:
+    """No transposed copy beside the result or the gradients, which would be as large."""
+    image = (2, 64, 32, 32) if device.type == "cpu" else (8, 64, 256, 256)
+    arguments = leaves(operator, operator.make_inputs(Workload.of(*image, dim=1), device))[0]
+    run = kernel(operator, backend, arguments)
+    outputs = as_tuple(run(*arguments))
+    size = sum(output.nbytes for output in outputs)
     # And a number or two for each pixel.
-    assert torch.cuda.max_memory_allocated() - before <= 1.1 * size
+    assert size <= _asked(lambda: run(*arguments), device) <= 1.1 * size
+    grads = upstream(outputs)
+    back = partial(torch.autograd.grad, outputs, wanting(arguments), grads, retain_graph=True)
+    size = sum(gradient.nbytes for gradient in back())
+    assert size <= _asked(back, device) <= 1.1 * size
 
 
 @pytest.mark.gpu

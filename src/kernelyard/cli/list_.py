@@ -4,6 +4,7 @@ from typing import Annotated
 
 import torch
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from kernelyard import ops
@@ -26,7 +27,7 @@ def list_(
         grid = f"{len(operator.workloads)}, {len(operator.gpu_workloads)} more on a GPU"
         head = [name, operator.summary, " ".join(operator.differentiable), grid]
         for backend in implementations(name):
-            table.add_row(*head, backend.backend, _state(operator, backend, where))
+            table.add_row(*map(escape, [*head, backend.backend, _state(operator, backend, where)]))
             head = [""] * len(head)
     table_console().print(table)
 

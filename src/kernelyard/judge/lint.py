@@ -23,8 +23,10 @@ MENTIONS: dict[str, tuple[tuple[str, ...], str]] = {
         r"\bstd::(j?thread|async)\b|\bpthread_create\b",
     ),
     "looks_around": (
-        ("inspect.stack", "sys._getframe", "gc.get_objects", "gc.get_referrers", "inspect.currentframe"),
-        r"/proc/self",
+        ("inspect.stack", "sys._getframe", "gc.get_objects", "gc.get_referrers", "inspect.currentframe",
+         "sys.modules.values", "sys.modules.items", "f_back", "f_globals", "f_locals", "tb_frame", "gi_frame",
+         "__globals__", "__subclasses__"),
+        r"/proc/self|\bPyEval_Get\w+|\bPyGC_\w+|\bPyThreadState_\w+",
     ),
     "mentions_lower_precision": (
         ("half", "torch.float16", "torch.bfloat16", "tl.float16", "tl.bfloat16", "allow_tf32", "autocast",
@@ -34,9 +36,11 @@ MENTIONS: dict[str, tuple[tuple[str, ...], str]] = {
 }  # fmt: skip
 # Modules that answer for the judge's worker: assigning to what is theirs changes what others see.
 _LONGEST_NAME = 8
+OWN_MODULE = ("__name__", "__module__")
 GUARDED = ("torch", "time", "sys", "os", "builtins", "gc", "triton")
 # The worker's own program, whose classes it can be rewritten by.
 PROGRAM, PACKAGES = "__main__", ("kernelyard.sandbox", "kernelyard.judge")
+_PROGRAM_IN_CODE = re.compile(r"""["']__main__["']|\bkernelyard\.(sandbox|judge)\b""")
 
 
 def lint(source: str, *, full_precision: bool) -> list[Flag]:
@@ -50,7 +54,7 @@ def lint(source: str, *, full_precision: bool) -> list[Flag]:
         return []
     lines = source.splitlines()
     found: dict[str, Flag] = {}
-    for name, line in [*_patches(tree), *_reaches(tree), *_mentions(tree)]:
+    for name, line in [*_patches(tree), *_reaches(tree), *_looks(tree), *_mentions(tree)]:
         text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
         found.setdefault(name, Flag(name=name, evidence=f"line {line}: {text[:160]}"))
     if not full_precision:
@@ -116,8 +120,8 @@ def _reaches(tree: ast.Module) -> Iterator[tuple[str, int]]:
         id(side) for node in ast.walk(tree) if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in asked:
-            names = [node.value]
+        if isinstance(node, ast.expr) and id(node) not in asked and (text := _text(node)) is not None:
+            names = [text]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -126,6 +130,39 @@ def _reaches(tree: ast.Module) -> Iterator[tuple[str, int]]:
             continue
         if any(name == PROGRAM or name.startswith(PACKAGES) for name in names):
             yield "reaches_into_worker", node.lineno
+    for text, line in _strings(tree):
+        code = _code(text)
+        if found := _PROGRAM_IN_CODE.search(code):
+            yield "reaches_into_worker", line + code[: found.start()].count("\n")
+
+
+def _looks(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Modules that are looked for among all, or whose name is no word of the source; its own is `__name__`."""
+    aliases = _aliases(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            asked, known = node.value, _text(node.slice) is not None
+            own = isinstance(node.slice, (ast.Name, ast.Attribute)) and _dotted(node.slice, {}).endswith(OWN_MODULE)
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            asked, known, own = node.iter, False, False
+        else:
+            continue
+        if not (known or own) and isinstance(asked, ast.Attribute) and _dotted(asked, aliases) == "sys.modules":
+            yield "looks_around", asked.lineno
+
+
+def _text(node: ast.AST) -> str | None:
+    """What a string that is written in pieces is; None for anything else."""
+    pieces, left = [], [node]
+    while left:
+        one = left.pop()
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add):
+            left += [one.left, one.right]
+        elif isinstance(one, ast.Constant) and isinstance(one.value, str):
+            pieces.append(one.value)
+        else:
+            return None
+    return "".join(reversed(pieces))
 
 
 def _aliases(tree: ast.Module) -> dict[str, str]:
