@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelyard.campaign.baselines import LEDGER, Baseline, Variant
+from kernelyard.campaign.baselines import Baseline, Variant
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.outcomes import baseline_of, comparable
 from kernelyard.campaign.records import Judged
@@ -34,11 +34,6 @@ def wide(baselines: Iterable[Baseline]) -> str:
         f" those of {each.level}/{each.problem_name}, {variant.value}, whose 80th percentile is {most:.3g} times the"
         f" 20th (up to {WIDE:g} is usual)"
     )
-
-
-def remedy(folder: object) -> str:
-    """What to do about those of a folder."""
-    return f"remove their lines from {folder}/{LEDGER} and measure them again when the machine is quiet"
 
 
 def _spread(timing: Timing) -> float:

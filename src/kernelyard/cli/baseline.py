@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from kernelyard.campaign.baselines import Baseline, BaselineFolder, Variant
-from kernelyard.campaign.doubts import remedy, wide
+from kernelyard.campaign.doubts import wide
 from kernelyard.campaign.measuring import Request, measure_all
 from kernelyard.core.amounts import seconds_option
 from kernelyard.core.environment import Environment, describe, resolve_device
@@ -34,6 +34,7 @@ def baseline(
     out: Annotated[Path, typer.Option(help="The folder of all hardware's folders.")] = Path("results/timing"),
     hardware: Annotated[str | None, typer.Option(help="Its folder; by default device and dtype.")] = None,
     train: Annotated[bool, typer.Option("--train", help="In training mode, as KernelBench does it.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="What is measured, too: its newest times count.")] = False,
     timeout: Annotated[float, seconds_option(1.0, "Seconds for a problem, compilations included.")] = 900.0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
@@ -52,16 +53,18 @@ def baseline(
     folder = BaselineFolder.read(out / (hardware or _folder_name(environment, name, train)))
     folder.fits(environment, name, train)
     due: dict[tuple[Variant, ...], list[Entry]] = {}
+    measured = 0
     for entry in suite.entries:
         before = folder.find(entry.source.sha256, name, environment.device_name, train)
         tried = before.tried if before is not None else set()
-        if before is None or before.environment.torch != environment.torch or not tried.issuperset(wanted):
+        known = before is not None and before.environment.torch == environment.torch and tried.issuperset(wanted)
+        measured += known
+        if again or not known:
             # What was tried before is measured anew beside the rest: it takes the old entry's place.
             due.setdefault(tuple(variant for variant in Variant if variant in {*wanted, *tried}), []).append(entry)
     count = sum(map(len, due.values()))
-    print(
-        f"{counted(len(suite.entries), 'problem')}, {len(suite.entries) - count} measured before; into {folder.folder}"
-    )
+    anew = ", which are measured again" if again and measured else ""
+    print(f"{counted(len(suite.entries), 'problem')}, {measured} measured before{anew}; into {folder.folder}")
     if due:
         folder.begin()
     lost = 0
@@ -77,9 +80,9 @@ def baseline(
                 print(f"{entry.level}/{entry.name}: {_line(found)}", flush=True)
     finally:
         folder.write_kernelbench()
-    known = (folder.find(entry.source.sha256, name, environment.device_name, train) for entry in suite.entries)
-    if said := wide(each for each in known if each is not None):
-        print(f"kernelyard: {said}: {remedy(folder.folder)}", file=sys.stderr)
+    stored = (folder.find(entry.source.sha256, name, environment.device_name, train) for entry in suite.entries)
+    if said := wide(each for each in stored if each is not None):
+        print(f"kernelyard: {said}; expected a quiet machine: measure them --again on one", file=sys.stderr)
     if lost:
         raise typer.Exit(1)
 
