@@ -50,6 +50,7 @@ def flags(source: str, *, full_precision: bool = True) -> dict[str, str]:
         ("import sys\nfor name in sys.modules:\n    print(name)", "looks_around", 2),
         ("import sys\nfound = [m for m in sys.modules.values()]", "looks_around", 2),
         ("import sys as s\ndef f(name):\n    return s.modules[name[::-1]]", "looks_around", 3),
+        ("from sys import modules\ndef f(name):\n    return modules[name[::-1]]", "looks_around", 3),
         ("from torch import nn\nnn.Module.forward.__globals__", "looks_around", 2),
         ('S = """\nvoid f() { PyEval_GetFrame(); }\n"""', "looks_around", 2),
         ("import torch\ntorch.allclose = lambda *a: True", "patches_library", 2),
@@ -104,6 +105,13 @@ def test_long_names_take_no_longer() -> None:
     source = "\n".join("x = " + ".".join(["half"] * 2000) for _ in range(20))
     begin = time.monotonic()
     lint(source, full_precision=True)
+    assert time.monotonic() - begin < 10
+
+
+def test_strings_in_many_pieces_take_no_longer() -> None:
+    source = "\n".join("x = " + " + ".join(["''"] * 900) for _ in range(100))
+    begin = time.monotonic()
+    assert lint(source, full_precision=True) == []
     assert time.monotonic() - begin < 10
 
 

@@ -65,3 +65,16 @@ def upstream(outputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
 def same(left: tuple[torch.Tensor, ...], right: tuple[torch.Tensor, ...]) -> bool:
     """Whether all tensors are equal, bit for bit."""
     return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def asked(run: Callable[[], Any], device: torch.device) -> int:
+    """Bytes of memory that it has at its peak, beyond what there was before; on a CPU all that it asks for."""
+    if device.type == "cpu":
+        with torch.profiler.profile(profile_memory=True) as seen:
+            run()
+        return sum(event.cpu_memory_usage for event in seen.events() if event.name.startswith("aten::empty"))
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    return torch.cuda.max_memory_allocated() - before

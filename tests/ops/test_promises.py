@@ -4,14 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from plain_calls import KERNELS, OPERATORS, batch, cases, kernel, plain, same, upstream, wanting
+from plain_calls import KERNELS, OPERATORS, asked, batch, cases, kernel, plain, same, upstream, wanting
 from torch._dynamo import compiled_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -265,19 +265,6 @@ def _over_channels(operator: Operator) -> bool:
     return any(workload.option("dim", -1) == 1 for workload in operator.gpu_workloads)
 
 
-def _asked(run: Callable[[], Any], device: torch.device) -> int:
-    """Bytes of memory that it has at its peak, beyond what there was before; on a CPU all that it asks for."""
-    if device.type == "cpu":
-        with torch.profiler.profile(profile_memory=True) as seen:
-            run()
-        return sum(event.cpu_memory_usage for event in seen.events() if event.name.startswith("aten::empty"))
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    run()
-    return torch.cuda.max_memory_allocated() - before
-
-
 @pytest.mark.parametrize(("operator", "backend"), [case for case in cases() if _over_channels(case.values[0])])
 def test_channels_of_an_image_are_read_where_they_lie(operator: Operator, backend: str, device: torch.device) -> None:
     """No transposed copy beside the result or the gradients, which would be as large."""
@@ -287,11 +274,11 @@ def test_channels_of_an_image_are_read_where_they_lie(operator: Operator, backen
     outputs = as_tuple(run(*arguments))
     size = sum(output.nbytes for output in outputs)
     # And a number or two for each pixel.
-    assert size <= _asked(lambda: run(*arguments), device) <= 1.1 * size
+    assert size <= asked(lambda: run(*arguments), device) <= 1.1 * size
     grads = upstream(outputs)
     back = partial(torch.autograd.grad, outputs, wanting(arguments), grads, retain_graph=True)
     size = sum(gradient.nbytes for gradient in back())
-    assert size <= _asked(back, device) <= 1.1 * size
+    assert size <= asked(back, device) <= 1.1 * size
 
 
 @pytest.mark.gpu

@@ -69,8 +69,8 @@ def test_no_pid_but_the_callers_own_on_any_architecture(machine: str, monkeypatc
 @pytest.mark.parametrize("machine", ARCHITECTURES)
 def test_what_would_wake_oneself(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    program, audit = seccomp.program(), seccomp._NUMBERS[machine][0]
-    timer, fcntl = seccomp._WAKERS[machine].values()
+    program, (audit, *_, fcntl) = seccomp.program(), seccomp._NUMBERS[machine]
+    timer = seccomp._DENIED[machine]["timer_create"]
     for call, denied in (((timer, 1), True), ((fcntl, 7, 10, 18), True), ((fcntl, 10, 4, 10), False)):
         assert answer(program, audit, *call) == (seccomp._ERRNO | errno.EPERM if denied else seccomp._ALLOW)
 
@@ -79,7 +79,7 @@ def test_what_would_wake_oneself(machine: str, monkeypatch: pytest.MonkeyPatch) 
 def test_no_socket_that_reaches_an_address(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams connect to none, and what carries datagrams, which need no connection, is not made."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    program, (audit, *makers, _, _) = seccomp.program(), seccomp._NUMBERS[machine]
+    program, (audit, *makers, _, _, _) = seccomp.program(), seccomp._NUMBERS[machine]
     flags = socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
     for call in makers:
         for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
@@ -100,9 +100,9 @@ def test_the_numbers_are_the_kernels(tmp_path: Path) -> None:
     if not header.exists():
         pytest.skip("no headers of the kernel's")
     known = dict(line.split()[1:3] for line in header.read_text().splitlines() if line.startswith("#define __NR"))
-    numbers = dict(zip(("socket", "socketpair", "clone", "prctl"), seccomp._NUMBERS["aarch64"][1:], strict=True))
-    table = seccomp._OF_A_PROCESS["aarch64"] | numbers | {"connect": seccomp._DENIED["aarch64"]["connect"]}
-    table |= seccomp._WAKERS["aarch64"]
+    names = ("socket", "socketpair", "clone", "prctl", "fcntl")
+    table = seccomp._OF_A_PROCESS["aarch64"] | dict(zip(names, seccomp._NUMBERS["aarch64"][1:], strict=True))
+    table |= {name: seccomp._DENIED["aarch64"][name] for name in ("connect", "timer_create")}
     found = {name: known[f"__NR_{name}"] for name in table}
     assert {name: known.get(number, number) for name, number in found.items()} == {
         name: str(number) for name, number in table.items()

@@ -28,6 +28,7 @@ MENTIONS: dict[str, tuple[tuple[str, ...], str]] = {
          "__globals__", "__subclasses__"),
         r"/proc/self|\bPyEval_Get\w+|\bPyGC_\w+|\bPyThreadState_\w+",
     ),
+    "reaches_into_worker": ((), r"""["']__main__["']|\bkernelyard\.(sandbox|judge)\b"""),
     "mentions_lower_precision": (
         ("half", "torch.float16", "torch.bfloat16", "tl.float16", "tl.bfloat16", "allow_tf32", "autocast",
          "set_float32_matmul_precision", "torch.float8_e4m3fn", "torch.float8_e5m2"),
@@ -40,7 +41,8 @@ OWN_MODULE = ("__name__", "__module__")
 GUARDED = ("torch", "time", "sys", "os", "builtins", "gc", "triton")
 # The worker's own program, whose classes it can be rewritten by.
 PROGRAM, PACKAGES = "__main__", ("kernelyard.sandbox", "kernelyard.judge")
-_PROGRAM_IN_CODE = re.compile(r"""["']__main__["']|\bkernelyard\.(sandbox|judge)\b""")
+BEGINNING = 32
+"""Characters of a string that tell whether it is one of these."""
 
 
 def lint(source: str, *, full_precision: bool) -> list[Flag]:
@@ -52,9 +54,9 @@ def lint(source: str, *, full_precision: bool) -> list[Flag]:
         tree = ast.parse(without_mark(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    lines = source.splitlines()
+    lines, texts = source.splitlines(), _texts(tree)
     found: dict[str, Flag] = {}
-    for name, line in [*_patches(tree), *_reaches(tree), *_looks(tree), *_mentions(tree)]:
+    for name, line in [*_patches(tree), *_reaches(tree, texts), *_looks(tree, texts), *_mentions(tree)]:
         text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
         found.setdefault(name, Flag(name=name, evidence=f"line {line}: {text[:160]}"))
     if not full_precision:
@@ -114,14 +116,14 @@ def _patches(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield "patches_library", target.lineno
 
 
-def _reaches(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def _reaches(tree: ast.Module, texts: dict[int, str]) -> Iterator[tuple[str, int]]:
     """Ways to the program that the solution runs in; a question whether the source is itself the program is none."""
     asked = {
         id(side) for node in ast.walk(tree) if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.expr) and id(node) not in asked and (text := _text(node)) is not None:
-            names = [text]
+        if isinstance(node, ast.expr) and id(node) in texts and id(node) not in asked:
+            names = [texts[id(node)]]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -130,39 +132,38 @@ def _reaches(tree: ast.Module) -> Iterator[tuple[str, int]]:
             continue
         if any(name == PROGRAM or name.startswith(PACKAGES) for name in names):
             yield "reaches_into_worker", node.lineno
-    for text, line in _strings(tree):
-        code = _code(text)
-        if found := _PROGRAM_IN_CODE.search(code):
-            yield "reaches_into_worker", line + code[: found.start()].count("\n")
 
 
-def _looks(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def _looks(tree: ast.Module, texts: dict[int, str]) -> Iterator[tuple[str, int]]:
     """Modules that are looked for among all, or whose name is no word of the source; its own is `__name__`."""
     aliases = _aliases(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            asked, known = node.value, _text(node.slice) is not None
-            own = isinstance(node.slice, (ast.Name, ast.Attribute)) and _dotted(node.slice, {}).endswith(OWN_MODULE)
+            modules, named = node.value, id(node.slice) in texts or _dotted(node.slice, {}).endswith(OWN_MODULE)
         elif isinstance(node, (ast.For, ast.comprehension)):
-            asked, known, own = node.iter, False, False
+            modules, named = node.iter, False
         else:
             continue
-        if not (known or own) and isinstance(asked, ast.Attribute) and _dotted(asked, aliases) == "sys.modules":
-            yield "looks_around", asked.lineno
+        if not named and _dotted(modules, aliases) == "sys.modules":
+            yield "looks_around", modules.lineno
 
 
-def _text(node: ast.AST) -> str | None:
-    """What a string that is written in pieces is; None for anything else."""
-    pieces, left = [], [node]
-    while left:
-        one = left.pop()
-        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add):
-            left += [one.left, one.right]
-        elif isinstance(one, ast.Constant) and isinstance(one.value, str):
-            pieces.append(one.value)
-        else:
-            return None
-    return "".join(reversed(pieces))
+def _texts(tree: ast.Module) -> dict[int, str]:
+    """How every string begins, one that is written in pieces too, by its node's id.
+
+    From the leaves up, each node once: looked for from every node down, 184 sums of 900 pieces took 31 s.
+    """
+    texts: dict[int, str] = {}
+    for node in reversed(list(ast.walk(tree))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts[id(node)] = node.value[:BEGINNING]
+        elif (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Add)
+            and {id(node.left), id(node.right)} <= texts.keys()
+        ):
+            texts[id(node)] = (texts[id(node.left)] + texts[id(node.right)])[:BEGINNING]
+    return texts
 
 
 def _aliases(tree: ast.Module) -> dict[str, str]:

@@ -89,15 +89,13 @@ def loss_alone(device: torch.device, size: int, view: Rows, fit: Fit) -> StreamP
     """The plan of a forward pass without gradient."""
     vectors, chips = _vectors(view, fit), plans.processors(device)
     few = view.rows < FEW_ROWS * chips
-    long_threads, most = STREAM_THREADS, CHUNK_VECTORS[size]
+    long_threads, most = (STREAM_THREADS, CHUNK_VECTORS[size]) if few else (LONG_THREADS[size], LONG_VECTORS[size])
     if fit.vec == 1 or vectors < 2 * WARP:
         short = plans.rows(LOSS, device, size, view.length, fit)
         if isinstance(short, RowPlan):
             return StreamPlan(fit, short.threads, short.rows, short.items, 1)
-        most = _items(size, fit)
+        long_threads, most = STREAM_THREADS, _items(size, fit)
     else:
-        if not few:
-            long_threads, most = LONG_THREADS[size], LONG_VECTORS[size]
         threads = min(HELD_THREADS[size], power_above(-(-vectors * fit.vec // HELD_ELEMENTS[size])))
         if vectors <= threads * HELD_VECTORS:
             # 16 bits, 512 to 8k: 98.3, 99.0, 99.1, 98.2 and 98.3 %; with 32 elements a thread and CTAs of 128 96.4,
