@@ -458,4 +458,5 @@ def test_eager_counts_more_rows_than_float16_does() -> None:
         losses.append((loss.double(), leaf.grad.double()))  # type: ignore[union-attr]
     (right, gradient), (loss, own) = losses
     assert abs(loss - right) < 1e-3 * right
-    assert (own - gradient).abs().max() <= 2**-25, "half of the least that float16 holds"
+    # Half of the least that float16 holds, and what float32 was off by before it was rounded: some ulps.
+    assert (own - gradient).abs().max() <= 2**-25 + 2**-21 * gradient.abs().max()

@@ -42,6 +42,7 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _are_transforms_active = torch._C._are_functorch_transforms_active
 _count_modes = torch._C._len_torch_dispatch_stack
+_strided = torch.strided
 
 
 class Prepared(dict[Any, Callable[..., Any]]):
@@ -133,17 +134,24 @@ def derivative_refusal() -> str | None:
 
 
 def inference(leading: torch.Tensor, *others: torch.Tensor | None) -> bool:
-    """Whether a call with these tensors is one for its result alone: nothing observes it and none wants a gradient."""
+    """Whether a call with these tensors is one for its result alone: nothing observes it and none wants a gradient.
+
+    Of a sparse tensor there is no layout to look up: it has no address.
+    """
     if _is_compiling() or type(leading) not in _PLAIN or _are_transforms_active() or _count_modes() > 0:
         return False
-    if forward_ad._current_level >= 0 or leading.is_neg():
+    if forward_ad._current_level >= 0 or leading.is_neg() or leading.layout is not _strided:
         return False
     wants = _is_grad_enabled()
     if wants and leading.requires_grad:
         return False
     # A loop, since a generator's frame costs a microsecond.
     for tensor in others:
-        if tensor is not None and (type(tensor) not in _PLAIN or (wants and tensor.requires_grad) or tensor.is_neg()):
+        if tensor is None:
+            continue
+        if type(tensor) not in _PLAIN or (wants and tensor.requires_grad) or tensor.is_neg():
+            return False
+        if tensor.layout is not _strided:
             return False
     return True
 

@@ -63,13 +63,14 @@ def _named(op: str, backend: str, transformed: str | None, x: torch.Tensor, *oth
     if reason is not None:
         raise UsageError(f"the {backend} backend of {op} does not take this input: {reason}")
     function = getattr(_module(op, backend), op)
-    if backend not in _KERNELS and _is_autocast(x.device.type):
+    if backend not in _KERNELS and _has_autocast(x.device.type) and torch.is_autocast_enabled(x.device.type):
         return _without_autocast(function, x.device.type)
     return function
 
 
-def _is_autocast(device_type: str) -> bool:
-    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+def _has_autocast(device_type: str) -> bool:
+    """Whether one may ask at all: of meta tensors, say, torch raises."""
+    return torch.amp.is_autocast_available(device_type)
 
 
 def _without_autocast(function: Callable[..., Any], device_type: str) -> Callable[..., Any]:
@@ -108,6 +109,6 @@ def _say_once(op: str, device_type: str, why: str) -> None:
 
 
 # What torch.compiler.assume_constant_result sets, without its import of Dynamo (a second): Dynamo runs the import, and
-# says what is to be said, when it traces a call, instead of tracing into it.
+# says what is to be said, when it traces a call, instead of tracing into it (torch 2.11 cannot into _has_autocast's).
 _load._dynamo_marked_constant = _exists._dynamo_marked_constant = True  # type: ignore[attr-defined]
-_say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_say_once._dynamo_marked_constant = _has_autocast._dynamo_marked_constant = True  # type: ignore[attr-defined]

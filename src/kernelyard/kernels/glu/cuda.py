@@ -62,8 +62,7 @@ def _prepare_backward(
     activation: str, dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor | None
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     left, right = halves(gate, up)
-    half = _half(gate) if up is None else 0
-    written = left.shape[-1] * left.element_size()
+    half, written = (_half(gate), left.shape[-1] * left.element_size()) if up is None else (0, 0)
     if not dy.numel():
         return lambda dy, gate, up: gradients_like(gate, up)
     if _is_scattered(dy, left, right):
