@@ -37,8 +37,10 @@ _HEADER = "torch/extension.h"
 # No compiler knows it: torch's builder writes its options down, and nothing is built.
 _REFUSED = "--nothing-is-built"
 _ASK = f"""
-import sys, torch
+import os, sys, torch
 from torch.utils.cpp_extension import load_inline
+# For nvcc alone; by itself torch 2.11 asks a GPU for it, and fails where there is none.
+os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0")
 given = {{"build_directory": sys.argv[1], "extra_cflags": ["{_REFUSED}"]}}
 load_inline("headers", "", with_cuda=torch.version.cuda is not None, **given)
 """

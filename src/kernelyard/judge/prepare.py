@@ -11,7 +11,8 @@ from kernelyard.core.workload import Mode, Workload
 
 def as_tuple(result: Any) -> tuple[torch.Tensor, ...]:
     """What a call returned, as a tuple of its outputs."""
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
+    # Not `tuple | list`: where a call is traced, Dynamo of torch 2.9 does not know a union.
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
 def leaves(operator: Operator, inputs: dict[str, Any]) -> tuple[list[Any], dict[str, torch.Tensor]]:

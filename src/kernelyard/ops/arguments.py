@@ -48,7 +48,7 @@ def check_number(op: str, name: str, value: Any) -> Any:
     if type(value) is float or type(value) is int:
         return value
     _check(op, name, value, _NUMBER, "a number")
-    return value if isinstance(value, torch.SymFloat | torch.SymInt) else float(value)
+    return value if isinstance(value, (torch.SymFloat, torch.SymInt)) else float(value)
 
 
 def check_truth(op: str, name: str, value: Any) -> None:
