@@ -13,7 +13,7 @@ from kernelyard.suites.degenerate import TABLE, _marks
 
 
 def kernelyard(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernelyard.cli.main", *map(str, words)]
+    command = [sys.executable, "-m", "kernelyard", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -21,7 +21,7 @@ def root_no_more() -> None:
 
 
 def kernelyard(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernelyard.cli.main", *map(str, words)]
+    command = [sys.executable, "-m", "kernelyard", *map(str, words)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False, preexec_fn=root_no_more
     )  # fmt: skip

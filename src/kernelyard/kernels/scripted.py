@@ -27,7 +27,8 @@ def scripted(formula: Callable[..., Any]) -> Callable[..., Any]:
     Within torch.compile it is the formula itself: Dynamo cannot trace what tells settled calls apart.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        for deprecated in (DeprecationWarning, FutureWarning):  # the latter since torch 2.15
+            warnings.simplefilter("ignore", deprecated)
         script = torch.jit.script(formula)
     settled: set[tuple[Any, ...]] = set()
 
