@@ -33,7 +33,7 @@ def _leave(end: list[int]) -> None:
     leaks; to collect it takes 0.7 s. And a thread of autograd's that still holds something would be ended for it, and
     the process with it.
     """
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         with suppress(OSError, ValueError):
             stream.flush()
     os._exit(end[0])
