@@ -16,6 +16,7 @@ import select
 import signal
 import sys
 import time
+import warnings  # noqa: F401 - Python 3.13's os.execvp would import it, from behind walls that may hide where it lies
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import NoReturn
