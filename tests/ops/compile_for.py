@@ -13,12 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from plain_calls import cases, plain
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from kernelyard import ops
-from kernelyard.core.operator import Operator
+from kernelyard.core.operator import Backend, Operator
 from kernelyard.core.workload import Workload
 from kernelyard.judge.prepare import as_tuple, leaves
 
@@ -29,15 +30,15 @@ PROPERTIES = SimpleNamespace(multi_processor_count=108, shared_memory_per_block_
 
 def some(operator: Operator) -> list[Workload]:
     """A plain call in two dtypes, one along another dim or over images, and one of each length of rows from 1024 on."""
-    usual = next(w for w in operator.workloads if len(w.shape) > 1 and min(w.shape) > 1 and not w.options)
+    usual = plain(operator)
     images = [w for w in operator.workloads if w.option("dim", -1) == 1 or w.option("layout", None) == "images"]
     affordable = [w for w in operator.gpu_workloads if 0 < prod(w.shape) <= MOST_ELEMENTS]
     lengths = {w.shape[-1].bit_length(): w for w in affordable if w.shape[-1] >= 1024}
     return [usual, usual.model_copy(update={"dtype": "bfloat16"}), *images[:1], *lengths.values()]
 
 
-def main(backend: str, arch: str, warp: str) -> None:
-    target = GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(warp))
+def main(vendor: str, arch: str, warp: str) -> None:
+    target = GPUTarget(vendor, int(arch) if arch.isdigit() else arch, int(warp))
     here = {"get_current_target": target, "get_current_device": 0, "get_current_stream": 0}
     driver.set_active(SimpleNamespace(**{name: lambda *_, value=value: value for name, value in here.items()}))
     torch.cuda.get_device_properties = lambda *_: PROPERTIES  # type: ignore[assignment, return-value]
@@ -49,14 +50,14 @@ def main(backend: str, arch: str, warp: str) -> None:
 
     JITFunction.run = compile_alone
     found = {}
-    for name in ops.operator_names():
+    for operator, backend in (case.values for case in cases((Backend.TRITON,))):
         compiled.clear()
-        operator, call = ops.definition(name), getattr(ops.backend_module(name, "triton"), name)
+        call = getattr(ops.backend_module(operator.name, backend), operator.name)
         for workload in some(operator):
             arguments, wanted = leaves(operator, operator.make_inputs(workload, torch.device("cpu")))
             outputs = as_tuple(call(*arguments))
             torch.autograd.grad(outputs, list(wanted.values()), [torch.ones_like(y) for y in outputs])
-        found[name] = dict(compiled)
+        found[operator.name] = dict(compiled)
     print(json.dumps(found))
 
 
