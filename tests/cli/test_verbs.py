@@ -58,7 +58,8 @@ def test_eval_has_a_deadline_for_each_phase(tmp_path: Path) -> None:
 
 
 def test_ladder_puts_the_floor_before_the_measurements_and_json_last() -> None:
-    done = kernelyard("ladder", "softmax", "--shape", "16x200", "--backend", "eager", "--backend", "triton")
+    backends = ("--backend", "eager", "--backend", "triton")
+    done = kernelyard("ladder", "softmax", "--shape", "16x200", "--dtype", "fp32", *backends)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "softmax forward 16x200 float32"

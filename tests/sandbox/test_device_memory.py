@@ -89,6 +89,7 @@ class Small:
 def lender(monkeypatch: pytest.MonkeyPatch) -> Lender:
     """Of a device of `Small` memory."""
     monkeypatch.setattr(DeviceBytes, "create", Small)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     made = Lender(CPU)
     made.on_device = True

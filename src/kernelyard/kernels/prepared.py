@@ -136,7 +136,8 @@ def derivative_refusal() -> str | None:
 def inference(leading: torch.Tensor, *others: torch.Tensor | None) -> bool:
     """Whether a call with these tensors is one for its result alone: nothing observes it and none wants a gradient.
 
-    Of a sparse tensor there is no layout to look up: it has no address.
+    Of a sparse tensor there is no layout to look up: it has no address. None stands for an optional tensor that is not
+    given; whether a tensor that must be given is None, the caller asks.
     """
     if _is_compiling() or type(leading) not in _PLAIN or _are_transforms_active() or _count_modes() > 0:
         return False

@@ -70,7 +70,7 @@ def cross_entropy(
     """
     # Found where the loss alone was computed before: True for a smoothing of 1 too. Of more dims the classes are moved.
     exact = type(ignore_index) is int and type(label_smoothing) is not bool and type(z_loss) is not bool
-    if backend is None and prepared and exact and inference(input, target) and input.dim() < 3:
+    if backend is None and prepared and exact and target is not None and inference(input, target) and input.dim() < 3:
         try:
             run = prepared.get(layout(input, target, ignore_index, reduction, label_smoothing, z_loss))
         except TypeError:  # of an argument that is named below

@@ -32,7 +32,7 @@ def diagonal_matmul(a: torch.Tensor, B: torch.Tensor, *, backend: Backend | str 
     Raises TypeError for what is no tensor, ValueError for shapes that do not fit, UsageError for tensors on two
     devices, an unknown backend or one that does not take the inputs.
     """
-    if backend is None and prepared and inference(B, a):
+    if backend is None and prepared and a is not None and inference(B, a):
         run = prepared.get(layout(a, B))
         if run is not None:
             return run(a, B)

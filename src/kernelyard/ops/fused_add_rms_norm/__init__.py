@@ -56,7 +56,8 @@ def fused_add_rms_norm(
     Raises TypeError for an argument of another kind; UsageError for a residual or weight of another shape or on another
     device, an unknown casting or backend, or a backend that does not take the input.
     """
-    if backend is None and prepared and type(offset) is not bool and inference(input, residual, weight):
+    plain = backend is None and type(offset) is not bool and residual is not None
+    if plain and prepared and inference(input, residual, weight):
         try:
             run = prepared.get(layout(input, residual, weight, eps, offset, casting))
         except TypeError:  # of an argument that is named below

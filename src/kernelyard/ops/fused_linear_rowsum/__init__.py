@@ -40,7 +40,7 @@ def fused_linear_rowsum(
     Raises TypeError for what is no tensor, ValueError for shapes that do not fit, UsageError for tensors on two
     devices, an unknown backend or one that does not take the inputs.
     """
-    if backend is None and prepared and inference(input, weight, bias):
+    if backend is None and prepared and weight is not None and inference(input, weight, bias):
         run = prepared.get(layout(input, weight, bias))
         if run is not None:
             return run(input, weight, bias)[0]
