@@ -42,6 +42,7 @@ def start(tmp_path: Path) -> Start:
         "KERNELYARD_CACHE": str(tmp_path / "cache"),
         "KERNELYARD_STATE": str(tmp_path / "state"),
         "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
     }
 
     def begin(name: str, *options: str) -> "subprocess.Popen[str]":
