@@ -1,7 +1,9 @@
 """The judge's own side of a problem file: inputs from secret seeds, expected values, cost. Nothing of it leaves."""
 
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,6 +18,7 @@ from kernelyard.core.workload import dtype_name
 from kernelyard.judge.answers import as_far_as_it_goes, copied_to, noise_of, room_for, unwritten, usual_error
 from kernelyard.judge.compare import compare, finite, passes, same_bits
 from kernelyard.judge.contract import Mark, breach
+from kernelyard.judge.convolving import SLOW_SECONDS, convolving, cudnn_is_quicker
 from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.gain import Gain, clearest
 from kernelyard.judge.loops import OneLoop
@@ -80,6 +83,8 @@ class Exam:
         question's rows had nothing to do with each other."""
         self.widened = True
         """Whether what the reference calls float32 is float64 in the float64 answer."""
+        self.by_cudnn = True
+        """Whether the float64 answer may be cuDNN's."""
         self.noise: tuple[float, ...] = ()
         """By output: half an ulp of one, or of the first answer's largest element where that is smaller."""
         self.one_loop = OneLoop()
@@ -109,6 +114,7 @@ class Exam:
 
     def first_question(self) -> Question:
         """The first one, which also tells whether the reference bears weights that are redrawn."""
+        begin = time.monotonic()
         try:
             question = self.question()
         except InvalidProblem:
@@ -117,6 +123,8 @@ class Exam:
             self.restore_weights("the reference does not bear other constants")
             self.widened = True
             question = self.question()
+        if self.device.type == "cuda" and time.monotonic() - begin > SLOW_SECONDS:
+            self.by_cudnn = cudnn_is_quicker(partial(self.exact_answer, question.arguments), self.device)
         if self.may_gain and question.bytes <= PART_BYTES:
             others = self.arguments()
             again, other = partial(self.question, question.arguments), lambda: self.honest(others).answers
@@ -270,31 +278,40 @@ class Exam:
         else:
             yield ..., arguments
 
+    @contextmanager
+    def _in_float64(self) -> Iterator[None]:
+        with torch.no_grad(), in_float64(by_name=self.widened), convolving(by_cudnn=self.by_cudnn):
+            yield
+
     def exact_parts(self, parts: Sequence[list[Any]]) -> list[Tensor]:
         """The float64 answers to parts of a large question, one below the other."""
         return [torch.cat(rows) for rows in zip(*map(self.exact_piece, parts), strict=True)]
 
     def exact_piece(self, inputs: list[Any]) -> list[Tensor]:
         """The float64 answer to what the device has room for."""
-        with torch.no_grad(), in_float64(by_name=self.widened):
+        with self._in_float64():
             return self._exact(inputs, self.device)
 
     def exact_answer(self, arguments: list[Any]) -> list[Tensor]:
         """The float64 answer; on the CPU where the device's memory does not hold it."""
-        with torch.no_grad(), in_float64(by_name=self.widened):
-            try:
+        try:
+            with self._in_float64():
                 if self.parted and has_rows(arguments, self.parted[0]):
                     return self._in_parts(arguments, self.parted[0])
                 return self._exact(arguments, self.device)
-            except torch.OutOfMemoryError:
-                if not self.spill:
-                    raise
-                host = torch.device("cpu")
-                self.exact.to(host)
-                try:
-                    return self._exact(arguments, host)
-                finally:
-                    self.exact.to(self.device)
+        except torch.OutOfMemoryError:
+            if self.by_cudnn and not self.spill:
+                raise
+        if not self.by_cudnn:  # which takes no columns
+            self.by_cudnn = True
+            return self.exact_answer(arguments)
+        host = torch.device("cpu")
+        self.exact.to(host)
+        try:
+            with self._in_float64():
+                return self._exact(arguments, host)
+        finally:
+            self.exact.to(self.device)
 
     def _exact(self, arguments: list[Any], device: torch.device) -> list[Any]:
         leaves = [value for _, value in _leaves(self.exact(*copied_to(arguments, torch.float64, device)))]
@@ -313,7 +330,7 @@ class Exam:
     def _parts_agree(self, question: Question) -> bool:
         """Whether the float64 answers to parts of this question are the parts of its answer."""
         scales = [largest(reference) for reference in question.reference]
-        with torch.no_grad(), in_float64(by_name=self.widened):
+        with self._in_float64():
             for where, inputs in self.pieces(question.arguments):
                 try:
                     pieces = self._exact(inputs, self.device)

@@ -1,5 +1,6 @@
 """How much is asked of a solution."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,9 @@ class Plan:
     """And no more of them than take so long on the baseline: in shorter ones the request itself is the noise."""
     outside_repeats: int = 5
     """Requests of N and of 2N calls by which the judge's own clock bounds a call; the least counts."""
+    outside_ms: float = 40.0
+    """N calls take so long, if so few as two do not take longer: of calls of 20 ms those requests were 2.4 s of a
+    verdict, and twice their number tells no more."""
     doubt_seconds: float = 4.5
     """How long a doubt of that clock is left alone before it is asked the last time; before that it is asked again at
     once, for the least of few requests is not low each time: of 31 honest verdicts on a softmax of 6.6 us, on H100s,
@@ -59,6 +63,11 @@ class Plan:
     def calls_in_turn(self, question_bytes: int) -> int:
         """Of them, in each of a side's two turns."""
         return -(-self.calls_of(question_bytes) // 2)
+
+    def counts_outside(self, counts: tuple[int, ...], milliseconds: float) -> tuple[int, ...]:
+        """Calls of the outer clock's requests, of those that there is room for: `milliseconds` is what a call takes."""
+        least = max(2, math.ceil(self.outside_ms / milliseconds))
+        return counts if least >= counts[0] else tuple(least * count // counts[0] for count in counts)
 
     def calls_bare(self, question_bytes: int, milliseconds: float) -> int:
         """Of a request without flushes: `milliseconds` is what a call takes the baseline."""

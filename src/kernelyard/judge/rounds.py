@@ -67,6 +67,7 @@ def time_rounds(
     on_phase("the judge's own clock")
     ratio, noise, confirmed = clock.ratio(), clock.noise(), clock.confirmed()
     cold = clock.baseline(), clock.solution()
+    counts = plan.counts_outside(counts, cold[0].p50_ms)
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found, cold=cold, noise=noise)
     measured = Measurement(
         baseline=cold[0],
