@@ -122,3 +122,10 @@ def test_the_outer_clock_has_fewer_calls_where_they_are_long() -> None:
     assert plan.counts_outside((4, 8), 200.0) == (2, 4)
     assert plan.counts_outside((1, 2), 200.0) == (1, 2)
     assert plan.counts_outside((4,), 200.0) == (2,)
+
+
+def test_a_turn_has_fewer_calls_where_they_are_long() -> None:
+    plan = Plan()
+    assert [plan.calls_in_turn(8 << 20, ms) for ms in (0.01, 5.0, 6.0, 47.0)] == [4, 4, 3, 2]
+    assert plan.calls_in_turn(1 << 30, 47.0) == 1
+    assert plan.calls_bare(8 << 20, 47.0) == 2

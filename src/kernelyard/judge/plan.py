@@ -32,6 +32,9 @@ class Plan:
     solution."""
     calls: int = 8
     """Calls a round of either side, each on inputs of its own, as far as `round_bytes` reaches."""
+    turn_ms: float = 20.0
+    """Of calls that are longer a turn has fewer, but two: KernelBench's 2/78 takes 47 ms a call, and its rounds with
+    four in a turn 12 s."""
     bare_calls: int = 32
     """Calls at most of a device's request without flushes, by which the judge's own clock confirms a gain. One of 32
     calls of 1.2 ms differs from the next by 0.6 ms on an H100 (one standard deviation), where 3 % are 1.1."""
@@ -60,9 +63,10 @@ class Plan:
         """Calls a round of either side, on inputs and answers of so many bytes each."""
         return max(1, min(self.calls, self.round_bytes // max(question_bytes, 1)))
 
-    def calls_in_turn(self, question_bytes: int) -> int:
-        """Of them, in each of a side's two turns."""
-        return -(-self.calls_of(question_bytes) // 2)
+    def calls_in_turn(self, question_bytes: int, milliseconds: float = 0.0) -> int:
+        """Of them, in each of a side's two turns: as many as take `turn_ms`, where one takes `milliseconds`, or two."""
+        calls = -(-self.calls_of(question_bytes) // 2)
+        return calls if calls * milliseconds <= self.turn_ms else min(calls, max(2, int(self.turn_ms / milliseconds)))
 
     def counts_outside(self, counts: tuple[int, ...], milliseconds: float) -> tuple[int, ...]:
         """Calls of the outer clock's requests, of those that there is room for: `milliseconds` is what a call takes."""
@@ -72,4 +76,5 @@ class Plan:
     def calls_bare(self, question_bytes: int, milliseconds: float) -> int:
         """Of a request without flushes: `milliseconds` is what a call takes the baseline."""
         room = self.round_bytes // max(question_bytes, 1)
-        return max(self.calls_in_turn(question_bytes), int(min(self.bare_calls, room, self.bare_ms / milliseconds)))
+        least = self.calls_in_turn(question_bytes, milliseconds)
+        return max(least, int(min(self.bare_calls, room, self.bare_ms / milliseconds)))
