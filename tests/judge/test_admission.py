@@ -18,8 +18,9 @@ from kernelyard.cli import problem as cli
 from kernelyard.core.environment import describe
 from kernelyard.core.problem import Problem
 from kernelyard.judge.admission import Admission, MutantRecord, admit
-from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.question import Question
+from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.size import NO_ROOM, too_large
 from kernelyard.report.admission import admission_table
 from kernelyard.suites import degenerate

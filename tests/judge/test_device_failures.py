@@ -16,9 +16,10 @@ from kernelyard.core.problem import Problem, Source
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge import evaluate as evaluation
 from kernelyard.judge.compiling import Build
-from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, blameless
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.size import TOO_LARGE
 from kernelyard.sandbox import witness
 from kernelyard.sandbox.deadlines import WAITING

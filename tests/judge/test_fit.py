@@ -15,8 +15,9 @@ from kernelyard.core.problem import Problem, Source, place
 from kernelyard.core.verdict import Status
 from kernelyard.judge.counting import count
 from kernelyard.judge.evaluate import evaluate
-from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.weights import converted, handed_over, redraw_constants
 from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits

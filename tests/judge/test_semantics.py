@@ -10,8 +10,9 @@ from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge.evaluate import evaluate
-from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.reference import InvalidProblem
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.frames import ProtocolError
 from kernelyard.sandbox.launch import choose

@@ -16,8 +16,9 @@ from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Status
-from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.question import Question
+from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.stress import NAMES, ONE_ELEMENT, STRESSES, Unfair, one_changed, stressed
 from kernelyard.suites.kernelbench import load_problem
 

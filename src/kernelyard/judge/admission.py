@@ -24,9 +24,10 @@ from kernelyard.core.verdict import Record, Status
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.checking import within_memory
 from kernelyard.judge.compare import CHUNK
-from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.parts import close, largest, part, rows_of
 from kernelyard.judge.question import Question
+from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.size import NO_ROOM, TOO_LARGE, lacks_memory, too_large
 from kernelyard.judge.stress import ONE_ELEMENT, STRESSES, Unfair, one_changed, stressed
 from kernelyard.judge.weights import fill_constants

@@ -14,11 +14,12 @@ from torch import Tensor
 from kernelyard.core.verdict import Flag, Status, StressRecord
 from kernelyard.judge.compare import fingerprint, same_bits
 from kernelyard.judge.contract import Mark, breach
-from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, accept
 from kernelyard.judge.mixed import Mixed, mixed
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import Question, bytes_of, tensors_of
+from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.room import holds_stressed, is_ample, leaves_some, make_room
 from kernelyard.judge.size import NO_ROOM
 from kernelyard.judge.stress import ONE_ELEMENT, SIGNS, STRESSES, WEIGHTS, Stress, Unfair, one_changed, stressed

@@ -18,12 +18,13 @@ from kernelyard.judge import evidence
 from kernelyard.judge.alone import time_alone
 from kernelyard.judge.checking import ask, check, check_held, check_order, check_pair, check_stresses, settle_weights
 from kernelyard.judge.compiling import Build, compiled
-from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, blameless
 from kernelyard.judge.floor import Ceilings, Remembered, floor
 from kernelyard.judge.lint import lint
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import bytes_of
+from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.room import has_room, is_ample, make_room
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.sanitizing import sanitized

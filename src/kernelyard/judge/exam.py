@@ -14,7 +14,6 @@ from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.operator import Cost, Tolerance
 from kernelyard.core.problem import Problem, each_tensor
 from kernelyard.core.verdict import ErrorFigures, Status
-from kernelyard.core.workload import dtype_name
 from kernelyard.judge.answers import as_far_as_it_goes, copied_to, noise_of, room_for, unwritten, usual_error
 from kernelyard.judge.compare import compare, finite, passes, same_bits
 from kernelyard.judge.contract import Mark, breach
@@ -24,12 +23,13 @@ from kernelyard.judge.gain import Gain, clearest
 from kernelyard.judge.loops import OneLoop
 from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, spans
 from kernelyard.judge.question import Honest, Question, bytes_of, tensors_of
+from kernelyard.judge.reference import InvalidProblem, must_cross, outputs_of, random_state, writes
 from kernelyard.judge.shaking import by_several_errors
 from kernelyard.judge.weights import converted, fill_constants, redraw_constants
 from kernelyard.judge.widening import in_float64
 from kernelyard.sandbox.form import forms_of
 from kernelyard.sandbox.returned import Fetched
-from kernelyard.sandbox.wire import MOST_OUTPUTS, WIRE_DTYPES, named_leaves
+from kernelyard.sandbox.wire import MOST_OUTPUTS, named_leaves
 
 # Of a question's inputs and answers, for whose rows the float64 answer is computed at a time.
 PART_BYTES = 512 << 20
@@ -39,10 +39,6 @@ UNUSUAL = 32.0
 SAMPLE = 1 << 20
 
 CHANGES_INPUTS = "the reference changes its inputs; expected IN_PLACE = True of a problem that may"
-
-
-class InvalidProblem(Exception):
-    """The reference cannot serve as one."""
 
 
 class Exam:
@@ -64,7 +60,7 @@ class Exam:
             for name, value in state:
                 if not isinstance(value, Tensor):
                     raise InvalidProblem(f"{name} is a {type(value).__name__}; expected a tensor")
-            _must_cross(state)
+            must_cross(state)
             declined = "weights" in problem.no_stress
             self.constants = {} if declined else redraw_constants(self.model)
             self.why_constant = "declined by the problem" if declined else "no weight is constant"
@@ -155,7 +151,7 @@ class Exam:
         inputs = copied_to(question.arguments, self.dtype, self.device)
         try:
             with torch.no_grad():
-                again = _leaves(self.model(*inputs))
+                again = outputs_of(self.model(*inputs))
         except FAULTS as error:
             raise InvalidProblem(f"the reference fails when it is called again: {first_line(error)}") from error
         if not self.problem.in_place and not all(map(same_bits, tensors_of(inputs), question.pristine())):
@@ -175,31 +171,31 @@ class Exam:
             made = self.problem.make_inputs(secrets.randbits(31), self.dtype, self.device)
         except FAULTS as error:
             raise InvalidProblem(f"get_inputs fails: {first_line(error)}") from error
-        _must_cross(named_leaves(made, "inputs"))
+        must_cross(named_leaves(made, "inputs"))
         return made
 
     def honest(self, arguments: list[Any]) -> Honest:
         """The reference's own answer. Raises InvalidProblem where it is none that can be judged by."""
-        written = _writes(arguments)
+        written = writes(arguments)
         try:
-            before = _random_state(self.device)
+            before = random_state(self.device)
             with torch.no_grad():
                 inputs = self._for_the_reference(arguments, written)
                 returned = self.model(*inputs)
-            honest, forms = _leaves(returned), forms_of(returned, inputs)
+            honest, forms = outputs_of(returned), forms_of(returned, inputs)
             del inputs, returned  # copies of the inputs, which a device need not hold any longer
         except FAULTS as error:
             raise InvalidProblem(f"the reference fails: {first_line(error)}") from error
-        if _writes(arguments) != written:
+        if writes(arguments) != written:
             raise InvalidProblem(CHANGES_INPUTS)
-        if not torch.equal(before, _random_state(self.device)):
+        if not torch.equal(before, random_state(self.device)):
             # Two random answers are far apart, and that distance would be the ruler: whatever is as large would pass.
             raise InvalidProblem("the reference draws random numbers, as dropout does in training mode")
         if not honest:
             raise InvalidProblem("the reference returns nothing; expected tensors")
         if len(honest) > MOST_OUTPUTS:
             raise InvalidProblem(f"the reference returns {len(honest)} tensors; expected {MOST_OUTPUTS} at most")
-        _must_cross(honest)
+        must_cross(honest)
         for name, value in honest:
             if not isinstance(value, Tensor):
                 raise InvalidProblem(f"the reference returns {type(value).__name__} as {name}; expected tensors")
@@ -314,7 +310,7 @@ class Exam:
             self.exact.to(self.device)
 
     def _exact(self, arguments: list[Any], device: torch.device) -> list[Any]:
-        leaves = [value for _, value in _leaves(self.exact(*copied_to(arguments, torch.float64, device)))]
+        leaves = [value for _, value in outputs_of(self.exact(*copied_to(arguments, torch.float64, device)))]
         # Integers stay some, for float64 holds them all up to 2**53 and no further; truth values become some.
         return [one.double() if one.is_floating_point() else one.long() for one in leaves]
 
@@ -410,31 +406,3 @@ class Exam:
         except Uncountable:
             pass
         return cost_of(self.model, copied_to(question.arguments, self.dtype, self.device))
-
-
-def _leaves(returned: Any) -> list[tuple[str, Any]]:
-    """What a reference returned; a Parameter as the plain tensor that it holds, which the judge may write to."""
-    leaves = named_leaves(returned)
-    return [(name, value.detach() if isinstance(value, torch.nn.Parameter) else value) for name, value in leaves]
-
-
-def _writes(arguments: list[Any]) -> list[int | None]:
-    """How often torch has written to each input; None for one of inference mode, of which it does not count that."""
-    return [None if tensor.is_inference() else tensor._version for tensor in tensors_of(arguments)]
-
-
-def _must_cross(leaves: Sequence[tuple[str, Any]]) -> None:
-    """What cannot be handed to a worker or taken from one is no fault of the solution's."""
-    for name, value in leaves:
-        if not isinstance(value, Tensor):
-            continue
-        if value.layout is not torch.strided:
-            raise InvalidProblem(f"{name} is of layout {value.layout}; expected a strided tensor")
-        if value.dtype not in WIRE_DTYPES.values():
-            raise InvalidProblem(f"{name} is of {dtype_name(value.dtype)}; expected one of {', '.join(WIRE_DTYPES)}")
-
-
-def _random_state(device: torch.device) -> Tensor:
-    """Of the generators that a model on `device` draws from."""
-    host = torch.get_rng_state()
-    return torch.cat([host, torch.cuda.get_rng_state(device)]) if device.type == "cuda" else host

@@ -24,9 +24,10 @@ from torch import Generator, Tensor
 
 from kernelyard.core.problem import each_tensor
 from kernelyard.judge.compare import CHUNK
-from kernelyard.judge.exam import Exam, InvalidProblem
+from kernelyard.judge.exam import Exam
 from kernelyard.judge.parts import largest
 from kernelyard.judge.question import Question
+from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.shaking import Unsteady, nonzero_place, shaken_answer, with_changed
 from kernelyard.sandbox.wire import named_leaves
 
