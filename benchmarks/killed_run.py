@@ -44,7 +44,11 @@ def write(folder: Path, count: int) -> None:
 def start(folder: Path, judges: int, log: Path) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "kernelyard", "run", str(folder / "run"), "--suite", str(folder / "problems")]
     command += ["--rounds", "3", "--budget", "0", "--timeout", "load=60,check=15,time=60", "--gpus", str(judges)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+        "OMP_NUM_THREADS": "1",
+    }
     environment |= {"KERNELYARD_CACHE": str(folder / "cache"), "KERNELYARD_STATE": str(folder / "state")}
     with log.open("ab") as file:
         return subprocess.Popen(command, env=environment, stdout=file, stderr=file)

@@ -8,7 +8,7 @@ import torch
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.judge import convolving, exam
-from kernelyard.judge.convolving import cudnn_is_quicker
+from kernelyard.judge.convolving import torchs_own_serve
 from kernelyard.judge.exam import Exam
 from kernelyard.suites.kernelbench import load_problem
 
@@ -31,38 +31,30 @@ def get_init_inputs():
 """
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
-    """What an answer takes by cuDNN, and by torch's own kernels."""
-
-    def takes(by_cudnn: float, by_torch: float) -> None:
-        def seconds(answer: Callable[[], object], _: torch.device) -> float:
-            answer()
-            return by_cudnn if torch.backends.cudnn.enabled else by_torch
-
-        monkeypatch.setattr(convolving, "_seconds", seconds)
-
-    return takes
-
-
 CPU = torch.device("cpu")
+HALF, MORE = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.6, dtype=torch.float64)
 
 
-def test_the_quicker_kernels_are_taken(clock: Callable[[float, float], None]) -> None:
-    clock(0.8, 0.05)
-    assert not cudnn_is_quicker(lambda: None, CPU)
-    clock(0.05, 0.8)
-    assert cudnn_is_quicker(lambda: None, CPU)
-    assert torch.backends.cudnn.enabled
+@pytest.mark.parametrize(
+    ("by_cudnn", "by_torch", "own", "serve"),
+    [(0.8, 0.05, HALF, True), (0.05, 0.8, HALF, False), (0.8, 0.05, MORE, False), (0.8, 0.05, None, False)],
+    ids=["quicker", "slower", "another answer", "no room for columns"],
+)
+def test_torchs_own_kernels_serve_where_they_are_quicker_and_answer_alike(
+    by_cudnn: float, by_torch: float, own: torch.Tensor | None, serve: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(answer: Callable[[], list[torch.Tensor]], _: torch.device) -> tuple[float, list[torch.Tensor]]:
+        return by_cudnn if torch.backends.cudnn.enabled else by_torch, answer()
 
-
-def test_columns_that_do_not_fit_are_not_asked_for(clock: Callable[[float, float], None]) -> None:
-    def answer() -> None:
-        if not torch.backends.cudnn.enabled:
+    def answer() -> list[torch.Tensor]:
+        if torch.backends.cudnn.enabled:
+            return [HALF]
+        if own is None:
             raise torch.OutOfMemoryError("columns")
+        return [own]
 
-    clock(0.8, 0.05)
-    assert cudnn_is_quicker(answer, CPU)
+    monkeypatch.setattr(convolving, "_timed", timed)
+    assert torchs_own_serve(answer, CPU) is serve
     assert torch.backends.cudnn.enabled
 
 

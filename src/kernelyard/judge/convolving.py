@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
+
+from kernelyard.judge.parts import close, largest
 
 SLOW_SECONDS = 0.1
 """A first question that takes less is asked of nobody else: to compare costs two more answers."""
@@ -26,19 +29,21 @@ def convolving(*, by_cudnn: bool) -> Iterator[None]:
         torch.backends.cudnn.enabled = before
 
 
-def cudnn_is_quicker(answer: Callable[[], object], device: torch.device) -> bool:
-    """Whether `answer`, asked for once before, takes as little time as it stands as it does without cuDNN."""
-    usual = _seconds(answer, device)
+def torchs_own_serve(answer: Callable[[], list[Tensor]], device: torch.device) -> bool:
+    """Whether torch's own kernels give the same `answer` as cuDNN, and in less time than where it was asked before."""
+    usual, by_cudnn = _timed(answer, device)
     try:
         with convolving(by_cudnn=False):
-            return usual <= _seconds(answer, device)
+            own, by_torch = _timed(answer, device)
+        return own < usual and all(close(a, b, largest(b)) for a, b in zip(by_torch, by_cudnn, strict=True))
     except torch.OutOfMemoryError:  # columns are as many times the input as a kernel has elements
-        return True
+        return False
 
 
-def _seconds(answer: Callable[[], object], device: torch.device) -> float:
+def _timed(answer: Callable[[], list[Tensor]], device: torch.device) -> tuple[float, list[Tensor]]:
+    """Its seconds, and itself."""
     torch.cuda.synchronize(device)
     begin = time.monotonic()
-    answer()
+    made = answer()
     torch.cuda.synchronize(device)
-    return time.monotonic() - begin
+    return time.monotonic() - begin, made

@@ -17,7 +17,7 @@ from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.judge.answers import as_far_as_it_goes, copied_to, noise_of, room_for, unwritten, usual_error
 from kernelyard.judge.compare import compare, finite, passes, same_bits
 from kernelyard.judge.contract import Mark, breach
-from kernelyard.judge.convolving import SLOW_SECONDS, convolving, cudnn_is_quicker
+from kernelyard.judge.convolving import SLOW_SECONDS, convolving, torchs_own_serve
 from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.gain import Gain, clearest
 from kernelyard.judge.loops import OneLoop
@@ -120,7 +120,7 @@ class Exam:
             self.widened = True
             question = self.question()
         if self.device.type == "cuda" and time.monotonic() - begin > SLOW_SECONDS:
-            self.by_cudnn = cudnn_is_quicker(partial(self.exact_answer, question.arguments), self.device)
+            self.by_cudnn = not torchs_own_serve(partial(self.exact_answer, question.arguments), self.device)
         if self.may_gain and question.bytes <= PART_BYTES:
             others = self.arguments()
             again, other = partial(self.question, question.arguments), lambda: self.honest(others).answers
