@@ -1,6 +1,7 @@
 """Calls of every operator on the plainest workload of its grid, for tests that run over all of them."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from kernelyard import ops
 from kernelyard.core.operator import Backend, Operator
 from kernelyard.core.workload import Workload
-from kernelyard.judge.prepare import leaves
+from kernelyard.judge.prepare import as_tuple, leaves
 
+MOST_ELEMENTS = 1 << 18
 KERNELS = (Backend.TRITON, Backend.CUDA)
 OPERATORS = [pytest.param(ops.definition(name), id=name) for name in ops.operator_names()]
 
@@ -29,6 +31,27 @@ def plain(operator: Operator) -> Workload:
     """The first workload of the grid with nothing special about it, a batch to vary, and rows that tell something: of
     one column a softmax is one."""
     return next(w for w in operator.workloads if len(w.shape) > 1 and min(w.shape) > 1 and not w.options)
+
+
+def some(operator: Operator) -> list[Workload]:
+    """A plain call in two dtypes, one along another dim or over images, and one of each length of rows from 1024 on."""
+    usual = plain(operator)
+    images = [w for w in operator.workloads if w.option("dim", -1) == 1 or w.option("layout", None) == "images"]
+    affordable = [w for w in operator.gpu_workloads if 0 < prod(w.shape) <= MOST_ELEMENTS]
+    lengths = {w.shape[-1].bit_length(): w for w in affordable if w.shape[-1] >= 1024}
+    return [usual, usual.model_copy(update={"dtype": "bfloat16"}), *images[:1], *lengths.values()]
+
+
+def call_some(operator: Operator, backend: str, device: torch.device) -> int:
+    """Forward and gradients of these by the backend's own function; of how many it did not refuse."""
+    module, called = ops.backend_module(operator.name, backend), 0
+    for workload in some(operator):
+        arguments, wanted = leaves(operator, operator.make_inputs(workload, device))
+        if module.refusal(*arguments) is None:
+            outputs = as_tuple(getattr(module, operator.name)(*arguments))
+            torch.autograd.grad(outputs, list(wanted.values()), [torch.ones_like(y) for y in outputs])
+            called += 1
+    return called
 
 
 def inputs(operator: Operator, rows: int, device: torch.device, dtype: str = "float32") -> dict[str, Any]:
