@@ -1,6 +1,7 @@
 """Candidates an hour: KernelBench's own `eval_from_generations.py` and `kernelyard run`, on the same sixty.
 
-    python benchmarks/throughput.py CHECKOUT OUT [--level 1] [--problems 19-28] [--ways ours-cold,...] [--beside OUT...]
+    python benchmarks/throughput.py CHECKOUT OUT [--level 1] [--problems 19-28] [--ways ours-cold,...]
+        [--parts 1] [--gpus 1] [--beside OUT...]
 
 CHECKOUT is KernelBench's (423217d was used), OUT a folder for logs, results and `throughput.json`, to which every way
 is added as it ends: they may be taken one at a time, with the same OUT. The ways:
@@ -15,9 +16,10 @@ Level 1's problems 19 to 28 are KernelBench's largest, 13 GB each; `--level 2 --
 
 Ours has a deadline of 30 s for the checks and 60 for the timing, several times what either takes. Theirs, for all of a
 candidate, stays at its 180: of 6.4 GB it draws seven sets on one core, and with 60 none would be judged. That is an
-hour for all sixty: problems may be shared out, each part with an OUT of its own, and `--beside` adds what they took.
-Two parts fit an H200 at once, for theirs keeps one core busy and the GPU hardly at all, with half of the cores each.
-The builds of all parts count as the longest one's: with all cores those of all sixty would take no less.
+hour for all sixty: with `--parts` theirs runs in so many processes beside each other, each with its share of problems
+and cores, and of `--gpus` in turn. Theirs keeps one core busy and the GPU hardly at all: two parts on level 1 fit an
+H200, four on level 2. All that they took is added, as if one after another, but the builds of all count as the longest
+part's: with all cores those of all sixty would take no less. `--beside` adds what OUTs of other problems hold.
 
 Beside torch and Triton, KernelBench needs the wheels pydra-config, dill, PyYAML, tqdm and requests (with certifi,
 charset-normalizer, idna, urllib3). Its clients of language models and of Modal (modal, litellm, openai, dotenv) have no
@@ -33,6 +35,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,7 @@ ROOT = Path(__file__).parents[1]
 SCRIPT = "scripts/eval_from_generations.py"
 WAYS = ("ours-cold", "ours-warm", "best-cold", "best-warm", "defaults")
 SAMPLES = {"cuda": 4, "triton": 2}
+RECORD = "throughput.json"
 # Where one candidate times out, theirs deletes what was built of all: those after it are built when their turn comes.
 CACHE_LOST = "[INFO] Removed cached folder"
 UNUSED = ("modal", "litellm", "openai", "dotenv")
@@ -104,12 +108,12 @@ def theirs(out: Path, checkout: Path, level: int, problems: range, way: str) -> 
     """The two kinds one after the other."""
     stand_ins = out / "stand_ins"
     stand_ins.mkdir(exist_ok=True)
+    cache = out / "their_cache"
     for name in UNUSED:
         if importlib.util.find_spec(name) is None:
             (stand_ins / f"{name}.py").write_text(STAND_IN)
     paths = [str(checkout / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep), str(stand_ins)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    cache = out / "their_cache"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(cache / "triton")}
     if way != "best-warm":
         shutil.rmtree(cache, ignore_errors=True)
     seconds, builds, lost, told = 0.0, 0.0, 0, {}
@@ -139,6 +143,24 @@ def theirs(out: Path, checkout: Path, level: int, problems: range, way: str) -> 
             shutil.copy(file, out / f"{way}-{kind}.json")
             told |= _theirs_told(read(file), kind)
     return {"seconds": seconds, "builds": builds, "lost": lost, "verdicts": told}
+
+
+def in_parts(given: argparse.Namespace, problems: range, way: str) -> dict[str, Any]:
+    """`theirs`, of as many shares of the problems beside each other; each writes to a folder of its own in OUT."""
+    cores, parts = sorted(os.sched_getaffinity(0)), given.parts
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(given.gpus)))).split(",")
+    running, folders = [], []
+    for i in range(parts):
+        share = problems[i * len(problems) // parts : (i + 1) * len(problems) // parts]
+        folders.append(given.out / f"{share[0]}-{share[-1]}")
+        command = [sys.executable, __file__, str(given.checkout), str(folders[-1]), "--level", str(given.level)]
+        command += ["--problems", f"{share[0]}-{share[-1]}", "--ways", way]
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpus[i * min(given.gpus, len(gpus)) // parts]}
+        held = partial(os.sched_setaffinity, 0, cores[i * len(cores) // parts : (i + 1) * len(cores) // parts])
+        running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, preexec_fn=held))
+    if failed := [str(folder) for folder, one in zip(folders, running, strict=True) if one.wait()]:
+        raise SystemExit(f"{way} failed in {', '.join(failed)}; their logs are there")
+    return together([{way: json.loads((one / RECORD).read_text())[way]} for one in folders])[way]
 
 
 def _build_seconds(log: str) -> float:
@@ -225,27 +247,33 @@ def main() -> None:
         "--problems", default=f"{candidates.FIRST}-{candidates.LAST}", help="a range; of level 1, of it"
     )
     parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--parts", type=int, default=1, help="processes that theirs is shared out to")
+    parser.add_argument("--gpus", type=int, default=1, help="devices that they have")
     parser.add_argument("--beside", type=Path, nargs="*", default=[], help="OUTs of other problems, to be added")
     given = parser.parse_args()
-    checkout, out = given.checkout.resolve(), given.out.resolve()
+    given.checkout, given.out = checkout, out = given.checkout.resolve(), given.out.resolve()
     first, _, last = given.problems.partition("-")
     problems = range(int(first), int(last or first) + 1)
     whole = given.level == 1
     if not problems or (whole and not candidates.FIRST <= problems[0] <= problems[-1] <= candidates.LAST):
         parser.error(f"expected a range of problems, of level 1 within {candidates.FIRST}-{candidates.LAST}")
+    if not 1 <= given.gpus <= given.parts <= len(problems) or given.parts > usable_cores():
+        parser.error(f"expected --parts of 1 to {min(len(problems), usable_cores())}, and no more --gpus than parts")
     if not (checkout / SCRIPT).exists():
         parser.error(f"expected a checkout of KernelBench, with {SCRIPT}")
     if not out.exists():
         references = {} if whole else _references(checkout, given.level, problems)
         candidates.write(out / "cuda", out / "triton", out / "ours", given.level, problems, references)
-    record = out / "throughput.json"
+    record = out / RECORD
     found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
-    beside = [json.loads((one / "throughput.json").read_text()) for one in given.beside]
+    beside = [json.loads((one / RECORD).read_text()) for one in given.beside]
     for way in filter(None, given.ways.split(",")):
         if way not in WAYS:
             parser.error(f"unknown way {way!r}; expected one of {', '.join(WAYS)}")
         if way.startswith("ours"):
             found[way] = ours(out, checkout, given.level, problems, warm=way.endswith("warm"))
+        elif given.parts > 1:
+            found[way] = in_parts(given, problems, way)
         else:
             found[way] = theirs(out, checkout, given.level, problems, way)
         record.write_text(json.dumps(found, indent=1))
