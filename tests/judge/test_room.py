@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from kernelyard.judge import room, turns
-from kernelyard.judge.plan import Plan
 from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.turns import run_sets
 from kernelyard.sandbox import clearing
@@ -113,19 +112,3 @@ def test_there_is_room_by_what_is_free_when_the_solution_has_been_checked(monkey
     assert counts_of(1, 4 << 30, cuda) == (1, 2) and not has_room(4 << 30, 4 << 30, cuda, whole=False)
     assert has_room(4 << 30, 4 << 30, cuda, whole=False, kept=8 << 30), "what stays mapped is there already"
     assert not has_room(1, 1, CPU, whole=False)
-
-
-def test_the_outer_clock_has_fewer_calls_where_they_are_long() -> None:
-    plan = Plan()
-    assert plan.counts_outside((4, 8), 2.7) == (4, 8)
-    assert plan.counts_outside((4, 8), 15.0) == (3, 6)
-    assert plan.counts_outside((4, 8), 200.0) == (2, 4)
-    assert plan.counts_outside((1, 2), 200.0) == (1, 2)
-    assert plan.counts_outside((4,), 200.0) == (2,)
-
-
-def test_a_turn_has_fewer_calls_where_they_are_long() -> None:
-    plan = Plan()
-    assert [plan.calls_in_turn(8 << 20, ms) for ms in (0.01, 5.0, 6.0, 47.0)] == [4, 4, 3, 2]
-    assert plan.calls_in_turn(1 << 30, 47.0) == 1
-    assert plan.calls_bare(8 << 20, 47.0) == 2

@@ -412,7 +412,5 @@ def _examine(
     evidence.collect(candidate, baseline, exam.arguments(), solution, dtype, found)
     if device.type != "cpu":
         case.on_phase("timing the baseline alone")
-        assert found.measured is not None
-        calls = plan.calls_in_turn(question_bytes, found.measured.baseline.p50_ms)
-        time_alone(exam, candidate, baseline, calls, found, anew=small)
+        time_alone(exam, candidate, baseline, plan.calls_in_turn(question_bytes), found, anew=small)
     return exam

@@ -1,6 +1,5 @@
 """How much is asked of a solution."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,9 +31,6 @@ class Plan:
     solution."""
     calls: int = 8
     """Calls a round of either side, each on inputs of its own, as far as `round_bytes` reaches."""
-    turn_ms: float = 20.0
-    """Of calls that are longer a turn has fewer, but two: KernelBench's 2/78 takes 47 ms a call, and its rounds with
-    four in a turn 12 s."""
     bare_calls: int = 32
     """Calls at most of a device's request without flushes, by which the judge's own clock confirms a gain. One of 32
     calls of 1.2 ms differs from the next by 0.6 ms on an H100 (one standard deviation), where 3 % are 1.1."""
@@ -42,9 +38,6 @@ class Plan:
     """And no more of them than take so long on the baseline: in shorter ones the request itself is the noise."""
     outside_repeats: int = 5
     """Requests of N and of 2N calls by which the judge's own clock bounds a call; the least counts."""
-    outside_ms: float = 40.0
-    """N calls take so long, if so few as two do not take longer: of calls of 20 ms those requests were 2.4 s of a
-    verdict, and twice their number tells no more."""
     doubt_seconds: float = 4.5
     """How long a doubt of that clock is left alone before it is asked the last time; before that it is asked again at
     once, for the least of few requests is not low each time: of 31 honest verdicts on a softmax of 6.6 us, on H100s,
@@ -63,18 +56,11 @@ class Plan:
         """Calls a round of either side, on inputs and answers of so many bytes each."""
         return max(1, min(self.calls, self.round_bytes // max(question_bytes, 1)))
 
-    def calls_in_turn(self, question_bytes: int, milliseconds: float = 0.0) -> int:
-        """Of them, in each of a side's two turns: as many as take `turn_ms`, where one takes `milliseconds`, or two."""
-        calls = -(-self.calls_of(question_bytes) // 2)
-        return calls if calls * milliseconds <= self.turn_ms else min(calls, max(2, int(self.turn_ms / milliseconds)))
-
-    def counts_outside(self, counts: tuple[int, ...], milliseconds: float) -> tuple[int, ...]:
-        """Calls of the outer clock's requests, of those that there is room for: `milliseconds` is what a call takes."""
-        least = max(2, math.ceil(self.outside_ms / milliseconds))
-        return counts if least >= counts[0] else tuple(least * count // counts[0] for count in counts)
+    def calls_in_turn(self, question_bytes: int) -> int:
+        """Of them, in each of a side's two turns."""
+        return -(-self.calls_of(question_bytes) // 2)
 
     def calls_bare(self, question_bytes: int, milliseconds: float) -> int:
         """Of a request without flushes: `milliseconds` is what a call takes the baseline."""
         room = self.round_bytes // max(question_bytes, 1)
-        least = self.calls_in_turn(question_bytes, milliseconds)
-        return max(least, int(min(self.bare_calls, room, self.bare_ms / milliseconds)))
+        return max(self.calls_in_turn(question_bytes), int(min(self.bare_calls, room, self.bare_ms / milliseconds)))

@@ -67,8 +67,6 @@ def time_rounds(
     on_phase("the judge's own clock")
     ratio, noise, confirmed = clock.ratio(), clock.noise(), clock.confirmed()
     cold = clock.baseline(), clock.solution()
-    if candidate.device.type != "cpu":
-        counts = plan.counts_outside(counts, cold[0].p50_ms)
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found, cold=cold, noise=noise)
     measured = Measurement(
         baseline=cold[0],
@@ -204,8 +202,6 @@ def _rounds(
         if tried:
             clock.add(done)
         else:
-            if on_device:  # a CPU's are too uneven for few of them
-                calls = plan.calls_in_turn(question_bytes, done.baseline.event)
             most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
         usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
         bare_calls = most_bare_calls if claimed(usual, done.honest.event) else 0
