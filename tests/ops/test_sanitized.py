@@ -11,8 +11,9 @@ from plain_calls import OPERATORS, call_some, cases
 
 from kernelyard.core.errors import UsageError
 from kernelyard.core.operator import Backend, Operator
-from kernelyard.judge.sanitizing import tool
+from kernelyard.judge.sanitizing import ENVIRONMENT, MEMCHECK, tool
 
+OPTIONS = {"memcheck": MEMCHECK, "racecheck": ("--tool", "racecheck", "--report-api-errors", "no")}
 CLEAN = {"memcheck": "ERROR SUMMARY: 0 errors", "racecheck": "RACECHECK SUMMARY: 0 hazards displayed"}
 CALLS = """
 import sys, torch
@@ -23,16 +24,11 @@ print(call_some(ops.definition(sys.argv[1]), sys.argv[2], torch.device(sys.argv[
 
 
 def report(program: Path, check: str, operator: Operator, backend: str, device: torch.device) -> str:
-    """What the tool says of some calls. Each tensor is an allocation of its own, or a neighbour stands where nothing
-    should be; what the driver lacks it is asked for by name, and is no error."""
-    command = [str(program), "--tool", check, "--report-api-errors", "no", sys.executable, "-c", CALLS]
-    environment = {
-        **os.environ,
-        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
-    }
-    arguments = [operator.name, backend, device.type]
-    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True)
+    """What the tool says of some calls."""
+    command = [str(program), *OPTIONS[check], sys.executable, "-c", CALLS, operator.name, backend, device.type]
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     said = done.stdout + done.stderr
     assert done.returncode == 0 and " called" in said, said
     return said
@@ -57,7 +53,7 @@ def test_no_kernel_misses_its_tensors_or_races(
 @pytest.mark.parametrize("says", ["0 errors", "2 errors"])
 def test_what_the_tool_says_is_heard(says: str, tmp_path: Path) -> None:
     program = tmp_path / "tool"
-    program.write_text(f'#!/bin/sh\nshift 4\n"$@" && echo "========= ERROR SUMMARY: {says}"\n')
+    program.write_text(f'#!/bin/sh\nshift 6\n"$@" && echo "========= ERROR SUMMARY: {says}"\n')
     program.chmod(0o755)
     said = report(program, "memcheck", OPERATORS[0].values[0], Backend.EAGER.value, torch.device("cpu"))
     assert (CLEAN["memcheck"] in said) == (says == "0 errors")

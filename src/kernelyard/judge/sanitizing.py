@@ -27,10 +27,11 @@ from kernelyard.sandbox.wire import Manner
 _MARK = "========="
 # Every access is checked: 10 to 50 times slower, the start with torch's import included.
 _SLOWER = 10
-# Each tensor an allocation of its own, with nothing behind it: torch's cache would put a neighbour where nothing should
-# be, and so would the driver, which lays small ones 512 bytes apart.
-_PADDING_BYTES = 64 << 10
-_ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+MEMCHECK = ("--tool", "memcheck", "--padding", str(64 << 10), "--report-api-errors", "no")
+ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+"""With these each tensor is an allocation of its own, with nothing behind it: torch's cache would put a neighbour where
+nothing should be, and so would the driver, which lays small ones 512 bytes apart. Functions that the driver lacks, and
+that a library looks up by name, are no errors."""
 
 
 def tool() -> Path:
@@ -48,11 +49,10 @@ def sanitized(
 ) -> Flag | None:
     """The flag of a call that made memory errors; None for a clean one. Raises End where the tool does not run."""
     device = exam.device
-    memcheck = ("--tool", "memcheck", "--padding", str(_PADDING_BYTES))
-    command = (str(program), *memcheck, "--report-api-errors", "no", "--print-limit", "20")
+    command = (str(program), *MEMCHECK, "--print-limit", "20")
     slower = replace(deadlines, start=_SLOWER * deadlines.start, check=_SLOWER * deadlines.check)
     readable = (program.resolve().parents[1],)
-    worker = Worker.start(post, command, readable=readable, environment=_ENVIRONMENT)
+    worker = Worker.start(post, command, readable=readable, environment=ENVIRONMENT)
     with Session(worker, device, slower) as session:
         ended = None
         try:
