@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelyard.core.operator import Tolerance
-from kernelyard.judge import convolving, exam
+from kernelyard.judge import convolving
 from kernelyard.judge.convolving import torchs_own_serve
 from kernelyard.judge.exam import Exam
 from kernelyard.suites.kernelbench import load_problem
@@ -36,22 +36,33 @@ HALF, MORE = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.6, dtype=tor
 
 
 @pytest.mark.parametrize(
-    ("by_cudnn", "by_torch", "own", "serve"),
-    [(0.8, 0.05, HALF, True), (0.05, 0.8, HALF, False), (0.8, 0.05, MORE, False), (0.8, 0.05, None, False)],
-    ids=["quicker", "slower", "another answer", "no room for columns"],
+    ("by_cudnn", "by_torch", "usual", "own", "serve"),
+    [
+        (0.8, 0.05, HALF, HALF, True),
+        (0.05, 0.8, HALF, HALF, False),
+        (0.8, 0.05, HALF, MORE, False),
+        (0.8, 0.05, HALF, torch.OutOfMemoryError("columns"), False),
+        (0.8, 0.05, HALF, RuntimeError("of cuDNN's alone"), False),
+        (0.8, 0.05, torch.OutOfMemoryError("all of it"), HALF, False),
+    ],
+    ids=["quicker", "slower", "another answer", "no room for columns", "no kernel of its own", "no room at all"],
 )
 def test_torchs_own_kernels_serve_where_they_are_quicker_and_answer_alike(
-    by_cudnn: float, by_torch: float, own: torch.Tensor | None, serve: bool, monkeypatch: pytest.MonkeyPatch
+    by_cudnn: float,
+    by_torch: float,
+    usual: torch.Tensor | Exception,
+    own: torch.Tensor | Exception,
+    serve: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def timed(answer: Callable[[], list[torch.Tensor]], _: torch.device) -> tuple[float, list[torch.Tensor]]:
         return by_cudnn if torch.backends.cudnn.enabled else by_torch, answer()
 
     def answer() -> list[torch.Tensor]:
-        if torch.backends.cudnn.enabled:
-            return [HALF]
-        if own is None:
-            raise torch.OutOfMemoryError("columns")
-        return [own]
+        made = usual if torch.backends.cudnn.enabled else own
+        if isinstance(made, Exception):
+            raise made
+        return [made]
 
     monkeypatch.setattr(convolving, "_timed", timed)
     assert torchs_own_serve(answer, CPU) is serve
@@ -71,7 +82,7 @@ def test_where_columns_fit_no_longer_cudnn_answers(tmp_path: Path, monkeypatch: 
             raise torch.OutOfMemoryError("columns")
         return exact(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(exam.Exam, "_exact", in_little_room)
+    monkeypatch.setattr(Exam, "_exact", in_little_room)
     made.by_cudnn = False
     (answer,) = made.exact_answer(arguments)
     assert asked == [False, True] and made.by_cudnn and torch.equal(answer, expected)

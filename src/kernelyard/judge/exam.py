@@ -120,7 +120,7 @@ class Exam:
             self.widened = True
             question = self.question()
         if self.device.type == "cuda" and time.monotonic() - begin > SLOW_SECONDS:
-            self.by_cudnn = not torchs_own_serve(partial(self.exact_answer, question.arguments), self.device)
+            self.by_cudnn = not torchs_own_serve(partial(self._exact_on_device, question.arguments), self.device)
         if self.may_gain and question.bytes <= PART_BYTES:
             others = self.arguments()
             again, other = partial(self.question, question.arguments), lambda: self.honest(others).answers
@@ -274,11 +274,6 @@ class Exam:
         else:
             yield ..., arguments
 
-    @contextmanager
-    def _in_float64(self) -> Iterator[None]:
-        with torch.no_grad(), in_float64(by_name=self.widened), convolving(by_cudnn=self.by_cudnn):
-            yield
-
     def exact_parts(self, parts: Sequence[list[Any]]) -> list[Tensor]:
         """The float64 answers to parts of a large question, one below the other."""
         return [torch.cat(rows) for rows in zip(*map(self.exact_piece, parts), strict=True)]
@@ -291,10 +286,7 @@ class Exam:
     def exact_answer(self, arguments: list[Any]) -> list[Tensor]:
         """The float64 answer; on the CPU where the device's memory does not hold it."""
         try:
-            with self._in_float64():
-                if self.parted and has_rows(arguments, self.parted[0]):
-                    return self._in_parts(arguments, self.parted[0])
-                return self._exact(arguments, self.device)
+            return self._exact_on_device(arguments)
         except torch.OutOfMemoryError:
             if self.by_cudnn and not self.spill:
                 raise
@@ -308,6 +300,17 @@ class Exam:
                 return self._exact(arguments, host)
         finally:
             self.exact.to(self.device)
+
+    @contextmanager
+    def _in_float64(self) -> Iterator[None]:
+        with torch.no_grad(), in_float64(by_name=self.widened), convolving(by_cudnn=self.by_cudnn):
+            yield
+
+    def _exact_on_device(self, arguments: list[Any]) -> list[Tensor]:
+        with self._in_float64():
+            if self.parted and has_rows(arguments, self.parted[0]):
+                return self._in_parts(arguments, self.parted[0])
+            return self._exact(arguments, self.device)
 
     def _exact(self, arguments: list[Any], device: torch.device) -> list[Any]:
         leaves = [value for _, value in outputs_of(self.exact(*copied_to(arguments, torch.float64, device)))]
