@@ -46,7 +46,7 @@ def start(folder: Path, judges: int, log: Path) -> "subprocess.Popen[bytes]":
     command += ["--rounds", "3", "--budget", "0", "--timeout", "load=60,check=15,time=60", "--gpus", str(judges)]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path]),
         "OMP_NUM_THREADS": "1",
     }
     environment |= {"KERNELYARD_CACHE": str(folder / "cache"), "KERNELYARD_STATE": str(folder / "state")}

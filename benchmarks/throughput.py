@@ -145,22 +145,24 @@ def theirs(out: Path, checkout: Path, level: int, problems: range, way: str) -> 
     return {"seconds": seconds, "builds": builds, "lost": lost, "verdicts": told}
 
 
-def in_parts(given: argparse.Namespace, problems: range, way: str) -> dict[str, Any]:
+def in_parts(out: Path, checkout: Path, level: int, problems: range, way: str, parts: int, gpus: int) -> dict[str, Any]:
     """`theirs`, of as many shares of the problems beside each other; each writes to a folder of its own in OUT."""
-    cores, parts = sorted(os.sched_getaffinity(0)), given.parts
-    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(given.gpus)))).split(",")
-    running, folders = [], []
+    cores = sorted(os.sched_getaffinity(0))
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")[:gpus]
+    running = {}
     for i in range(parts):
-        share = problems[i * len(problems) // parts : (i + 1) * len(problems) // parts]
-        folders.append(given.out / f"{share[0]}-{share[-1]}")
-        command = [sys.executable, __file__, str(given.checkout), str(folders[-1]), "--level", str(given.level)]
-        command += ["--problems", f"{share[0]}-{share[-1]}", "--ways", way]
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpus[i * min(given.gpus, len(gpus)) // parts]}
-        held = partial(os.sched_setaffinity, 0, cores[i * len(cores) // parts : (i + 1) * len(cores) // parts])
-        running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, preexec_fn=held))
-    if failed := [str(folder) for folder, one in zip(folders, running, strict=True) if one.wait()]:
+        share, held = (them[i * len(them) // parts : (i + 1) * len(them) // parts] for them in (problems, cores))
+        ids = f"{share[0]}-{share[-1]}"
+        command = [sys.executable, __file__, str(checkout), str(out / ids), "--level", str(level)]
+        running[out / ids] = subprocess.Popen(
+            [*command, "--problems", ids, "--ways", way],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": devices[i * len(devices) // parts]},
+            stdout=subprocess.DEVNULL,
+            preexec_fn=partial(os.sched_setaffinity, 0, held),
+        )
+    if failed := [str(folder) for folder, one in running.items() if one.wait()]:
         raise SystemExit(f"{way} failed in {', '.join(failed)}; their logs are there")
-    return together([{way: json.loads((one / RECORD).read_text())[way]} for one in folders])[way]
+    return together([{way: json.loads((folder / RECORD).read_text())[way]} for folder in running])[way]
 
 
 def _build_seconds(log: str) -> float:
@@ -251,7 +253,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1, help="devices that they have")
     parser.add_argument("--beside", type=Path, nargs="*", default=[], help="OUTs of other problems, to be added")
     given = parser.parse_args()
-    given.checkout, given.out = checkout, out = given.checkout.resolve(), given.out.resolve()
+    checkout, out = given.checkout.resolve(), given.out.resolve()
     first, _, last = given.problems.partition("-")
     problems = range(int(first), int(last or first) + 1)
     whole = given.level == 1
@@ -273,7 +275,7 @@ def main() -> None:
         if way.startswith("ours"):
             found[way] = ours(out, checkout, given.level, problems, warm=way.endswith("warm"))
         elif given.parts > 1:
-            found[way] = in_parts(given, problems, way)
+            found[way] = in_parts(out, checkout, given.level, problems, way, given.parts, given.gpus)
         else:
             found[way] = theirs(out, checkout, given.level, problems, way)
         record.write_text(json.dumps(found, indent=1))

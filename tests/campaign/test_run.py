@@ -38,7 +38,7 @@ def start(tmp_path: Path) -> Start:
     """Starts `kernelyard run` on the folder `name`, which is made where it is not there."""
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path]),
         "KERNELYARD_CACHE": str(tmp_path / "cache"),
         "KERNELYARD_STATE": str(tmp_path / "state"),
         "OMP_NUM_THREADS": "1",

@@ -55,11 +55,11 @@ def _raises(kind: type[Exception], operator: Operator, arguments: dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _calls_have_been_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of any layout: a call looks itself up before it is checked, which without a GPU there is no reason for."""
-    for operator in (parameters.values[0] for parameters in OPERATORS):
-        module = import_module(f"kernelyard.ops.{operator.name}")  # type: ignore[attr-defined]
-        if not getattr(module, "prepared", True):
-            monkeypatch.setitem(module.prepared, "a call before", lambda *_: None)
+    """Of another layout: a call looks itself up before it is checked, which without a GPU there is no reason for."""
+    for name in ops.operator_names():
+        module = import_module(f"kernelyard.ops.{name}")
+        if hasattr(module, "prepared"):
+            monkeypatch.setitem(module.prepared, "another call", lambda *_: pytest.fail("launched"))
 
 
 @pytest.mark.parametrize("backend", [None, "triton"])
@@ -135,7 +135,7 @@ def test_an_argument_of_another_kind_is_named_where_the_right_call_is_prepared(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1 == 1.0 == True: what was prepared for one of them is not for the others. Launched on no GPU."""
-    module = import_module(f"kernelyard.ops.{operator.name}")  # type: ignore[attr-defined]
+    module = import_module(f"kernelyard.ops.{operator.name}")
     if not hasattr(module, "prepared"):
         pytest.skip("nothing is prepared for its public function")
     if hasattr(module, "latest"):
@@ -168,7 +168,7 @@ def test_what_is_prepared_for_one_device_is_not_launched_for_another(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A layout tells a parameter that was left on the CPU from one that was not: a kernel would read its address."""
-    module = import_module(f"kernelyard.ops.{operator.name}")  # type: ignore[attr-defined]
+    module = import_module(f"kernelyard.ops.{operator.name}")
     layout = getattr(module, "layout", None)
     if not hasattr(module, "prepared"):
         pytest.skip("nothing is prepared for its public function")
@@ -183,11 +183,8 @@ def test_what_is_prepared_for_one_device_is_not_launched_for_another(
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_a_dtype_or_layout_that_nothing_takes_is_named(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where other calls were prepared too, among which each of these is looked up: a sparse tensor has no address."""
-    module = import_module(f"kernelyard.ops.{operator.name}")  # type: ignore[attr-defined]
-    if hasattr(module, "prepared"):
-        monkeypatch.setitem(module.prepared, "another call", lambda *_: pytest.fail("launched"))
+def test_a_dtype_or_layout_that_nothing_takes_is_named(operator: Operator) -> None:
+    """Each of these is looked up among prepared calls: a sparse tensor has no address."""
     given = _arguments(operator)
     floating = [name for name in _tensors(given) if given[name].is_floating_point()]
     for name in floating:
