@@ -22,8 +22,9 @@ def test_every_operator_has_its_definition_and_its_public_function() -> None:
         assert callable(getattr(ops, name))
 
 
-def test_backends_come_in_the_ladders_order() -> None:
-    assert ops.backends("softmax") == list(Backend)
+def test_every_operator_has_every_backend_in_the_ladders_order() -> None:
+    for name in ops.operator_names():
+        assert ops.backends(name) == list(Backend)
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:

@@ -95,7 +95,8 @@ def test_compiles_without_breaks_for_a_dynamic_batch(operator: Operator, backend
         return tuple(y * 2 for y in as_tuple(run(*arguments)))
 
     torch._dynamo.reset()
-    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    # Inductor's code hands over tensors of its own strides; a CPU's would have to be built by a compiler first.
+    compiled = torch.compile(call, fullgraph=True, backend="inductor" if device.type == "cuda" else "aot_eager")
     for rows in BATCHES:
         arguments, same = batch(operator, rows, device), batch(operator, rows, device)
         for argument, moves in zip(arguments, moving, strict=True):

@@ -91,6 +91,19 @@ template <typename T, int COUNT> struct Vector {
   }
 #endif
 
+  // One element as it lies in memory; a vector of several is put together so.
+  __device__ void put(int i, T element) {
+    unsigned* words = reinterpret_cast<unsigned*>(&raw);
+    if constexpr (sizeof(T) == 4) {
+      words[i] = __float_as_uint(element);
+    } else if constexpr (COUNT == 1) {
+      raw.word = element.bits;
+    } else {
+      const unsigned word = words[i / 2];
+      words[i / 2] = i % 2 ? (word & 0xffffu) | unsigned(element.bits) << 16 : (word & 0xffff0000u) | element.bits;
+    }
+  }
+
   __device__ float operator[](int i) const {
     if constexpr (sizeof(T) == 4) {
       return __uint_as_float(reinterpret_cast<const unsigned*>(&raw)[i]);

@@ -58,8 +58,15 @@ struct Cover {
                  "l"(start), "r"(bytes), "r"(shared_address(&barrier))
                  : "memory");
   }
-  __device__ void prefetch() const {
-    if (bytes > 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(start), "r"(bytes) : "memory");
+  // Where memory may end at `limit`, nothing beyond it is read: elements in its last 16 bytes are copied here and now, by
+  // the thread that arrives at the barrier afterwards.
+  template <typename T> __device__ void end_before(const T* limit, void* to, const T* from, int count) {
+    if (start + bytes <= reinterpret_cast<unsigned long long>(limit)) return;
+    if (bytes > 0) bytes -= 16;
+    const T* left = reinterpret_cast<const T*>(start + bytes);
+    for (const T* at = left < from ? from : left; at < from + count; ++at) {
+      static_cast<T*>(to)[at - reinterpret_cast<const T*>(start)] = *at;
+    }
   }
 };
 

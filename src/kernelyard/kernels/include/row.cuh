@@ -1,9 +1,10 @@
 // A row among threads: which vectors of it a thread has, and how the threads of a row add up what they found.
 //
 // A row belongs to THREADS threads in each of CLUSTER CTAs, ROWS rows to a CTA. With SHIFTED, rows start anywhere:
-// vectors are the aligned 16 bytes that cover the row, and the elements before and after it are masked; all tensors of
-// a call then lie equally against 16 bytes. OFFSET is the type that counts a row's elements. A kernel calls `meet` (or
-// what calls it) at most once: the parts lie in shared memory that is not written twice.
+// vectors are the aligned 16 bytes that cover the row, and the elements before and after it are neither read nor written:
+// they may lie beyond the tensor. All tensors of a call then lie equally against 16 bytes. OFFSET is the type that
+// counts a row's elements. A kernel calls `meet` (or what calls it) at most once: the parts lie in shared memory that is
+// not written twice.
 #pragma once
 
 #include "cluster.cuh"
@@ -44,6 +45,31 @@ struct Span {
     if (!touches(i)) return 0;
     const Offset begin = first(i) < 0 ? 0 : first(i), end = first(i) + VEC < n ? first(i) + VEC : n;
     return int(end - begin);
+  }
+
+  // Vector i, which touches the row, from its place in memory: into registers, or into shared memory of this thread's.
+  __device__ void load(int i, Chunk& to, const Scalar* from) const {
+    if (!SHIFTED || covers(i)) {
+      to.load(from);
+    } else {
+      pick(i, to, from);
+    }
+  }
+  template <typename... Policy>
+  __device__ void copy_async(int i, Chunk& s_to, const Scalar* from, Policy... policy) const {
+    if (!SHIFTED || covers(i)) {
+      s_to.copy_async(from, policy...);
+    } else {
+      Chunk chunk;
+      pick(i, chunk, from);
+      s_to = chunk;
+    }
+  }
+  __device__ void pick(int i, Chunk& to, const Scalar* from) const {
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) {
+      if (holds(i, j)) to.put(j, from[j]);
+    }
   }
 
   // The elements of a loaded vector; `other` where they are not the row's.

@@ -23,6 +23,8 @@ constexpr bool ALONE = PARTS == 1, IN_REGISTERS = HAS_WEIGHT && KEPT;
 static_assert(ITEMS % CHUNKS == 0 && (CHUNKS == 1 || (!HELD && TEAMS == 1)) && (CLUSTER == 1 || TEAMS == 1) && (!AHEAD || (ROWS == 1 && TEAMS == 1)));
 
 using DyChunk = Vector<Dy, VEC>;
+// Whether rows end between the 16 bytes that copies are made of.
+template <typename T> constexpr bool RAGGED = VEC * sizeof(T) % 16 != 0;
 
 extern __shared__ uint4 s_memory[];
 
@@ -99,9 +101,13 @@ rows_pipelined(const Dy* gdy, const Scalar* gx, const Scalar* gtotal, const Weig
     int count = CHUNKS == 1 ? width : min(width - int(column), DEEP * THREADS * VEC);
     if (PACKED && ROWS > 1) count *= rows - row < ROWS ? int(rows - row) : ROWS;
     if (row >= rows) count = 0;
-    const Cover dy(dys.from(row, column), count), x(xs.from(row, column), count);
-    full.arrive_expecting(dy.bytes + x.bytes);
+    Cover dy(dys.from(row, column), count), x(xs.from(row, column), count);
     const int place = PACKED ? 0 : lane;
+    char* to = slot + place * static_cast<int>(dy_room);
+    if (RAGGED<Dy>) dy.end_before(dys.from(rows - 1, width), to, dys.from(row, column), count);
+    to = slot + xs.within + place * static_cast<int>(x_room);
+    if (RAGGED<Scalar>) x.end_before(xs.from(rows - 1, width), to, xs.from(row, column), count);
+    full.arrive_expecting(dy.bytes + x.bytes);
     dy.copy_bulk(slot + place * static_cast<int>(dy_room), full);
     x.copy_bulk(slot + xs.within + place * static_cast<int>(x_room), full);
   };

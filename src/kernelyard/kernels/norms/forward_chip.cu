@@ -91,11 +91,11 @@ struct Forward {
     for (int i = 0; i < ITEMS; ++i) {
       if (!span.touches(i)) continue;
       if (FROM_L2) {
-        s_x[i * THREADS].copy_async(from(row) + span.first(i), policy_once());
+        span.copy_async(i, s_x[i * THREADS], from(row) + span.first(i), policy_once());
       } else {
-        s_x[i * THREADS].copy_async(from(row) + span.first(i));
+        span.copy_async(i, s_x[i * THREADS], from(row) + span.first(i));
       }
-      if (ADD) s_x[TILE + i * THREADS].copy_async(gr + row * pitch + span.first(i));
+      if (ADD) span.copy_async(i, s_x[TILE + i * THREADS], gr + row * pitch + span.first(i));
     }
   }
   __device__ void take(const Span& span, Index row, Chunk* s_x, Moments& part) const {

@@ -17,8 +17,8 @@ rows_forward(const Scalar* gx, const Scalar* gr, const Weight* gw, const Weight*
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (span.touches(i)) {
-      r_x[i].load(gx + span.first(i));
-      if (ADD) r_r[i].load(gr + span.first(i));
+      span.load(i, r_x[i], gx + span.first(i));
+      if (ADD) span.load(i, r_r[i], gr + span.first(i));
     }
   }
   if (ADD) {

@@ -23,8 +23,8 @@ split_part_forward(const Scalar* gx, const Scalar* gr, const Weight* gw, const W
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       if (span.touches(i)) {
-        r_x[i].load(gx + span.first(i));
-        if (ADD) r_r[i].load(gr + span.first(i));
+        span.load(i, r_x[i], gx + span.first(i));
+        if (ADD) span.load(i, r_r[i], gr + span.first(i));
       }
     }
     if (ADD) {
@@ -59,7 +59,7 @@ split_write_forward(const Scalar* gx, const Scalar* gr, const Weight* gw, const 
     Chunk r_x[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      if (span.touches(i)) r_x[i].load(gx + span.first(i));
+      if (span.touches(i)) span.load(i, r_x[i], gx + span.first(i));
     }
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) write_normalised(affine, stats, span, i, r_x[i], gy);

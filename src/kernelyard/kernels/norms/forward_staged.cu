@@ -26,6 +26,10 @@ template <typename T, int DEEP> struct Ahead {
   __device__ Ahead(const T* from) : from(from) {}
   __device__ void load(const Span& span, int i) {
     if (i >= ITEMS || !span.touches(i)) return;
+    if constexpr (SHIFTED) {
+      span.load(i, r_pieces[i % DEPTH][0], span.at(from, i));  // a residual: other rows are not read ahead then
+      return;
+    }
 #pragma unroll
     for (int piece = 0; piece < VEC / WIDE; ++piece) r_pieces[i % DEPTH][piece].load(span.at(from, i) + piece * WIDE);
   }
@@ -70,7 +74,7 @@ staged_forward(const Scalar* gx, const Scalar* gr, const Weight* gw, const Weigh
   Chunk* s_x = s_held + at.thread;
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    if (span.touches(i)) s_x[i * THREADS].copy_async(span.at(gx, i));
+    if (span.touches(i)) span.copy_async(i, s_x[i * THREADS], span.at(gx, i));
     if (i == HALF - 1) Chunk::commit_copies();
   }
   Chunk::commit_copies();

@@ -27,7 +27,7 @@ gradient_backward(const Scalar* gdy, const Scalar* gx, const Target* gtarget, co
     Chunk r_x[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      if (span.touches(i)) r_x[i].load(gx_row + span.first(i));
+      if (span.touches(i)) span.load(i, r_x[i], gx_row + span.first(i));
     }
     const float2 pair = gkept[row];
     const Gradient gradient(aim, pair, EACH && gdy ? widen(gdy[row]) : scale, length, how);

@@ -17,7 +17,7 @@ rows_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gkept
   Chunk r_x[ITEMS];
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    if (span.touches(i)) r_x[i].load(gx + span.first(i));
+    if (span.touches(i)) span.load(i, r_x[i], gx + span.first(i));
   }
   let_next_kernel_start();
   const float scale = scale_of(gkept, rows);

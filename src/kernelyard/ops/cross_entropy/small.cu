@@ -23,7 +23,7 @@ small_forward(const Scalar* gx, const Target* gtarget, Scalar* gloss, float2* gk
       Chunk r_x[ITEMS];
 #pragma unroll
       for (int i = 0; i < ITEMS; ++i) {
-        if (span.touches(i)) r_x[i].load(gx_row + span.first(i));
+        if (span.touches(i)) span.load(i, r_x[i], gx_row + span.first(i));
       }
       float values[VEC];
 #pragma unroll

@@ -24,7 +24,7 @@ staged_forward(const Scalar* gx, const Target* gtarget, Loss* gloss, float2* gke
   Chunk* s_x = s_held + at.thread;
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    if (span.touches(i)) s_x[i * THREADS].copy_async(gx + span.first(i));
+    if (span.touches(i)) span.copy_async(i, s_x[i * THREADS], gx + span.first(i));
     if (i == HALF - 1) Chunk::commit_copies();
   }
   Chunk::commit_copies();

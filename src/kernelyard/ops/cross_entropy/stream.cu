@@ -9,7 +9,11 @@
 template <bool WHOLE> __device__ void load_tile(const Scalar* gx, const Span& span, Chunk (&r_x)[ITEMS]) {
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    if (WHOLE || span.touches(i)) r_x[i].load(gx + span.first(i));
+    if (WHOLE) {
+      r_x[i].load(gx + span.first(i));
+    } else if (span.touches(i)) {
+      span.load(i, r_x[i], gx + span.first(i));
+    }
   }
 }
 template <bool WHOLE>

@@ -39,7 +39,7 @@ rows_forward(const Factor* ga, const Scalar* gb, Scalar* gy, Index rows, Index l
   Chunk r_b[ITEMS];
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    if (span.touches(i)) r_b[i].load(gb + span.first(i));
+    if (span.touches(i)) span.load(i, r_b[i], gb + span.first(i));
   }
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
@@ -67,8 +67,8 @@ rows_backward(const Scalar* gdy, const Factor* ga, const Scalar* gb, Factor* gda
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (span.touches(i)) {
-      r_dy[i].load(gdy + span.first(i));
-      if (gda) r_b[i].load(gb + span.first(i));
+      span.load(i, r_dy[i], gdy + span.first(i));
+      if (gda) span.load(i, r_b[i], gb + span.first(i));
     }
   }
 #pragma unroll

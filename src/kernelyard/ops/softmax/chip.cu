@@ -36,7 +36,7 @@ struct Forward {
   __device__ void ask(const Span& span, Index row, Chunk* s_x) const {
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      if (span.touches(i)) s_x[i * THREADS].copy_async(from(row) + span.first(i));
+      if (span.touches(i)) span.copy_async(i, s_x[i * THREADS], from(row) + span.first(i));
     }
   }
   __device__ void take(const Span& span, Index, const Chunk* s_x, float2& part) const {
@@ -81,8 +81,8 @@ struct Backward {
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       if (!span.touches(i)) continue;
-      s_held[i * THREADS].copy_async(gdy + row * length + span.first(i));
-      s_held[TILE + i * THREADS].copy_async(gy + row * length + span.first(i));
+      span.copy_async(i, s_held[i * THREADS], gdy + row * length + span.first(i));
+      span.copy_async(i, s_held[TILE + i * THREADS], gy + row * length + span.first(i));
     }
   }
   __device__ void take(const Span& span, Index, const Chunk* s_held, float2& part) const {

@@ -14,7 +14,7 @@ rows_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pitch
   Chunk r_x[ITEMS];
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    if (span.touches(i)) r_x[i].load(gx + span.first(i));
+    if (span.touches(i)) span.load(i, r_x[i], gx + span.first(i));
   }
   float r_e[ITEMS][VEC];
   float2 part = {-INF, 0.f};
@@ -55,8 +55,8 @@ rows_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, Inde
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (span.touches(i)) {
-      r_dy[i].load(gdy + span.first(i));
-      r_y[i].load(gy + span.first(i));
+      span.load(i, r_dy[i], gdy + span.first(i));
+      span.load(i, r_y[i], gy + span.first(i));
     }
   }
   float dot = 0.f;

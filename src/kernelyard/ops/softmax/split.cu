@@ -22,7 +22,7 @@ split_part_forward(const Scalar* gx, Scalar*, float2* g_parts, Index length, Ind
     Chunk r_x[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      if (span.touches(i)) r_x[i].load(gx + span.first(i));
+      if (span.touches(i)) span.load(i, r_x[i], gx + span.first(i));
     }
     float values[VEC];
 #pragma unroll
@@ -52,7 +52,7 @@ split_write_forward(const Scalar* gx, Scalar* gy, const float2* g_parts, Index l
     Chunk r_x[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      if (span.touches(i)) r_x[i].load(gx + span.first(i));
+      if (span.touches(i)) span.load(i, r_x[i], gx + span.first(i));
     }
     float values[VEC];
 #pragma unroll
@@ -78,8 +78,8 @@ split_part_backward(const Scalar* gdy, const Scalar* gy, Scalar*, float* g_parts
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       if (span.touches(i)) {
-        r_dy[i].load(gdy + span.first(i));
-        r_y[i].load(gy + span.first(i));
+        span.load(i, r_dy[i], gdy + span.first(i));
+        span.load(i, r_y[i], gy + span.first(i));
       }
     }
     float dy[VEC], y[VEC];
@@ -114,8 +114,8 @@ split_write_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, const flo
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       if (span.touches(i)) {
-        r_dy[i].load(gdy + span.first(i));
-        r_y[i].load(gy + span.first(i));
+        span.load(i, r_dy[i], gdy + span.first(i));
+        span.load(i, r_y[i], gy + span.first(i));
       }
     }
     float values[VEC];

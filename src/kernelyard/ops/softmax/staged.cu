@@ -19,7 +19,7 @@ staged_forward(const Scalar* gx, Scalar* gy, Index rows, Index length, Index pit
   Chunk* s_x = s_held + at.thread;
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    if (span.touches(i)) s_x[i * THREADS].copy_async(span.at(gx, i));
+    if (span.touches(i)) span.copy_async(i, s_x[i * THREADS], span.at(gx, i));
     if (i == HALF - 1) Chunk::commit_copies();
   }
   Chunk::commit_copies();
@@ -58,11 +58,11 @@ staged_backward(const Scalar* gdy, const Scalar* gy, Scalar* gdx, Index rows, In
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (span.touches(i)) {
-      s_y[i * THREADS].copy_async(span.at(gy, i));
+      span.copy_async(i, s_y[i * THREADS], span.at(gy, i));
       if (ONE_IN_REGISTERS) {
-        r_dy[i].load(span.at(gdy, i));
+        span.load(i, r_dy[i], span.at(gdy, i));
       } else {
-        s_dy[i * THREADS].copy_async(span.at(gdy, i));
+        span.copy_async(i, s_dy[i * THREADS], span.at(gdy, i));
       }
     }
     if (i == HALF - 1) Chunk::commit_copies();
