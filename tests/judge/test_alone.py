@@ -15,8 +15,10 @@ from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Decision, Status, Timing
 from kernelyard.judge import alone
 from kernelyard.judge.alone import DISTURBED, FEW_TURNS, TURNS, time_alone
+from kernelyard.judge.clock import Clock
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement
+from kernelyard.judge.relay import Relay
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox import clearing
 from kernelyard.sandbox.exchange import Ended
@@ -25,6 +27,7 @@ from kernelyard.sandbox.returned import Ran
 
 sys.path.insert(0, str(Path(__file__).parent))
 from honest import problem
+from test_shown import clock, shown
 
 CPU = torch.device("cpu")
 
@@ -74,12 +77,14 @@ def exam() -> Exam:
     return exam
 
 
-def looked_at(exam: Exam, baseline: Baseline, before: Measurement, *, anew: bool = False) -> Findings:
+def looked_at(
+    exam: Exam, baseline: Baseline, before: Measurement, *, anew: bool = False, clock: Clock | None = None
+) -> Findings:
     found = Findings(measured=before)
     process = SimpleNamespace(kill=baseline.solution_ends)
     candidate: Any = SimpleNamespace(process=process, lender=Lender(CPU), device=CPU)
     worker: Any = baseline
-    time_alone(exam, candidate, worker, 4, found, anew=anew)
+    time_alone(exam, candidate, worker, 4, found, clock or Clock(CPU), anew=anew)
     return found
 
 
@@ -218,3 +223,26 @@ def test_what_the_solution_held_is_cleared_before_the_baseline_is_timed(
     looked_at(exam, Baseline(1.0, 1.0), measured(Decision.TIE, 1.0))
     # Of a CPU nothing is waited for: no request has a clock that others' clearing could touch.
     assert clearing._clear and not free
+
+
+@pytest.mark.parametrize(
+    ("later", "decision", "credited"),
+    [(0.0, Decision.FASTER, 2.0), (-0.001, Decision.FASTER, 2.0), (0.004, Decision.FASTER, 1.43), (0.009, None, None)],
+    ids=["no later", "sooner", "later by a part of it", "later by all of it"],
+)
+def test_what_the_solution_held_up_the_baseline_by_is_no_gain(
+    later: float, decision: Decision | None, credited: float | None, exam: Exam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a call of 20 us 10 seem to be saved; the baseline handed the device back so much later beside it."""
+    before = shown(2.0)
+    monkeypatch.setattr(Relay, "alone", lambda _: before.passed - later)
+    found = looked_at(exam, Baseline(2.0, 2.0), measured(Decision.FASTER, 2.0, 2.0), clock=clock(2.0, before))
+    assert found.measured is not None
+    if credited is None:
+        assert found.measured.decision is Decision.INCONCLUSIVE and not found.measured.confirmed
+        assert [flag.name for flag in found.flags] == ["disturbed_baseline"]
+        assert "9 us later beside it" in found.flags[0].evidence
+    else:
+        assert found.measured.decision is decision and not found.flags
+        assert found.measured.ratio.mean == pytest.approx(credited, abs=0.01)
+        assert found.measured.told == (pytest.approx(2.0) if credited < 2 else None)

@@ -47,7 +47,8 @@ def test_the_judges_own_clock_is_asked_before_a_gain_may_count() -> None:
     """From half of the margin on, so that rounds of it are there when the interval has cleared the whole."""
     assert claimed([0.5, 1.011, 1.012], 1.0) and not claimed([0.5, 1.009, 9.0], 1.0)
     assert not claimed([1.0] * 3, 1.0)
-    assert claimed([1.03], 0.0066) and not claimed([1.02], 0.0066)
+    assert claimed([1.04], 0.0066) and not claimed([1.03], 0.0066)
+    assert not claimed([1.04], 0.0066, kernels=3)
 
 
 def test_a_fraction_of_a_microsecond_is_nobodys_gain() -> None:
@@ -59,6 +60,7 @@ def test_a_fraction_of_a_microsecond_is_nobodys_gain() -> None:
     assert decide(Ratio(0.93, 0.92, 0.94), noise_floor(still, 0.0066), confirmed=True) is Decision.SLOWER
     assert noise_floor(still, 1.0) < 0.0011
     assert noise_floor(still, 0.001) == DEAF, "of what is shorter yet it is still known that it ties"
+    assert noise_floor(still, 0.066, kernels=3) == pytest.approx(3 * noise_floor(still, 0.066)), "each kernel's"
 
 
 def _play(truth: float, noise: float, generator: random.Random, most: int = 60) -> Decision:

@@ -36,7 +36,7 @@ class ColdCache:
         if self.buffer.is_cuda:
             _let_go(self.buffer.device)
         for _ in range(self.passes if passes is None else passes):
-            self._read()
+            self.evict()
 
     def outlasting(self, host_seconds: float) -> int:
         """Passes that keep a device busy while its host enqueues a call for so long."""
@@ -47,9 +47,10 @@ class ColdCache:
     def occupy(self) -> None:
         """A millisecond of reads on an H100, for whatever is enqueued next to stand behind."""
         for _ in range(OCCUPYING_PASSES):
-            self._read()
+            self.evict()
 
-    def _read(self) -> None:
+    def evict(self) -> None:
+        """One pass: it evicts whatever no kernel has pinned, which `flush` sees to."""
         if self.buffer.device.type == "cpu":
             # In one thread: torch's others would go on to spin, each on a core that the timed call needs. Behind them a
             # softmax of 0.50 ms took 0.62.

@@ -14,11 +14,14 @@ import torch
 
 from kernelyard.core.cores import any_core
 from kernelyard.core.verdict import Decision, Flag, Timing
+from kernelyard.judge.clock import Clock
 from kernelyard.judge.decision import band
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import Findings, blameless
+from kernelyard.judge.findings import Findings, Measurement, blameless
 from kernelyard.judge.question import bytes_of
+from kernelyard.judge.relay import Relay
 from kernelyard.judge.room import leaves_some, make_room
+from kernelyard.judge.shown import Shown
 from kernelyard.judge.turns import lay_anew, none_of, take_turn, unseen
 from kernelyard.sandbox.clearing import gave_back
 from kernelyard.sandbox.session import Session
@@ -32,7 +35,9 @@ DRIFT = 1.02
 DISTURBED = 1.10
 
 
-def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, found: Findings, *, anew: bool) -> None:
+def time_alone(
+    exam: Exam, candidate: Session, baseline: Session, calls: int, found: Findings, clock: Clock, *, anew: bool
+) -> None:
     """End the solution, time the baseline alone, `calls` calls a turn, and hold its times in the rounds against that.
 
     `anew`: before each turn its memory is laid anew, as in the rounds.
@@ -48,6 +53,8 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
     gave_back(max(0, _free_bytes(candidate.device) - before), candidate.device)
     candidate.lender.close()  # the memory that it had goes with it
     make_room(candidate.device)
+    if isinstance(clock.relay, Shown) and clock.confirmed():
+        measured = _handed_over_alone(exam, candidate, baseline, found, clock, measured)
     sets = [exam.arguments() for _ in range(calls)]
     lender = baseline.lender
     if lender.on_device and not lender.roomy:
@@ -80,6 +87,24 @@ def time_alone(exam: Exam, candidate: Session, baseline: Session, calls: int, fo
             # Not confirmed: an analysis credits the ratio of what is.
             measured = replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
     found.measured = replace(measured, baseline_alone=alone)
+
+
+def _handed_over_alone(
+    exam: Exam, candidate: Session, baseline: Session, found: Findings, clock: Clock, measured: Measurement
+) -> Measurement:
+    """What is left of a gain that a relay showed."""
+    assert isinstance(clock.relay, Shown)
+    before, alone = clock.relay, Relay(exam, candidate, baseline, found).alone()
+    clock.relay = before.beside(alone)
+    if not clock.confirmed():
+        evidence = (
+            f"the baseline handed the device back {1e3 * (before.passed - alone):.3g} us later beside it than when it"
+            f" was gone, of {1e3 * before.saved:.3g} us that it seems to save"
+        )
+        found.flag(Flag(name="disturbed_baseline", evidence=evidence))
+        return replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
+    told = clock.told().mean if clock.is_capped() else None
+    return replace(measured, ratio=clock.ratio(), time=clock.shown(), told=told)
 
 
 def _free_bytes(device: torch.device) -> int:

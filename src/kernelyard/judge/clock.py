@@ -11,11 +11,12 @@ And a turn that follows one of the same process is the quicker one, by 9 % for a
 turn of the solution's among two of the baseline's, the same code on both sides was 0.975x on an H100.
 
 What is hidden in the noise of all this is still no gain: a solution counts as faster only where the judge's clock alone
-shows it. On a GPU its requests as a whole have to take less time than the baseline's in the same rounds. On a CPU that
-says too little, for a worker that rewrites itself can do without most of what the protocol costs, and claim as much of
-its calls' time: a softmax of microseconds was 3x of itself so, and its requests were the quicker ones. But no call
-takes longer than the request that it is alone in, and the baseline's own account is honest: a gain is one, and as large
-as it is, only by the one over the other. What the protocol costs is held against the solution there.
+shows it. On a GPU its requests as a whole have to take less time than the baseline's in the same rounds, or where calls
+are short the device has to be handed back sooner (`relay`), by as much as is told. On a CPU requests say too little,
+for a worker that rewrites itself can do without most of what the protocol costs, and claim as much of its calls' time:
+a softmax of microseconds was 3x of itself so, and its requests were the quicker ones. But no call takes longer than the
+request that it is alone in, and the baseline's own account is honest: a gain is one, and as large as it is, only by the
+one over the other. What the protocol costs is held against the solution there.
 """
 
 import math
@@ -27,6 +28,7 @@ import torch
 
 from kernelyard.core.verdict import Decision, Flag, Timing
 from kernelyard.judge.decision import band, confirms, decide, noise_floor
+from kernelyard.judge.shown import Shown
 from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank, upper_quartile
 from kernelyard.judge.timing import timer_of
 from kernelyard.sandbox.returned import Ran
@@ -166,9 +168,12 @@ class _Usual:
 class Clock:
     """Rounds of baseline and solution, and which of them count."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, kernels: int = 1) -> None:
+        """`kernels`: of the reference, in a call."""
+        self.device, self.kernels = device, kernels
         self.rounds: list[Round] = []
+        self.relay: Shown | str | None = None
+        """Of a gain of short calls on a GPU, what the device shows of it, or why it shows nothing."""
 
     def add(self, one: Round) -> None:
         self.rounds.append(one)
@@ -190,12 +195,14 @@ class Clock:
         return [one for one in self.believed() if not _beyond(self._uneven(one.honest, usual))]
 
     def ratio(self) -> Ratio:
-        """What counts of what is told: of a gain that the judge's own clock shows on a CPU, no more than it shows."""
+        """What counts of what is told: of a gain that the judge's own clock shows, no more than it shows."""
         return self.certified() if self.is_capped() else self.told()
 
     def is_capped(self) -> bool:
-        """Whether a gain is shown on a CPU, and a larger one told."""
-        return self.device.type == "cpu" and self.confirmed() and self.certified().mean < self.told().mean
+        """Whether a gain is shown, and a larger one told; on a GPU one beyond the interval of what is shown."""
+        if self.device.type == "cpu":
+            return self.confirmed() and self.certified().mean < self.told().mean
+        return self.relay is not None and self.confirmed() and self.certified().high < self.told().mean
 
     def told(self) -> Ratio:
         """Baseline time over solution time, by the workers' own account."""
@@ -209,28 +216,36 @@ class Clock:
 
     def noise(self) -> float:
         """What it may seem to gain or lose so."""
-        return noise_floor(self.control(), self._usual.event)
+        return noise_floor(self.control(), self._usual.event, self.kernels)
 
     def confirmed(self) -> bool:
         """Whether the judge's own clock shows a gain."""
-        if self.device.type != "cpu":
+        if self.device.type != "cpu" and self.relay is None:
             return confirms(self.gain())
+        if isinstance(self.relay, str) or (self.relay is not None and not self.relay.is_possible):
+            return False
         return math.log(self.certified().low) > band(self.noise())
 
     def certified(self) -> Ratio:
-        """What the judge's own clock shows on a CPU, whatever the solution's worker says: the baseline's calls over the
-        solution's whole requests.
+        """What the judge's own clock shows, whatever the solution's worker says: on a CPU the baseline's calls over the
+        solution's whole requests, on a GPU what a relay shows.
 
         Means of either, over all rounds: who is slow in one call, or late in a round, has no other one count for it.
         """
+        if isinstance(self.relay, Shown):
+            return self.relay.ratio
         shown = [(one.honest.mean, one.own.bare) for one in self.rounds]
         pairs = [(honest, own) for honest, own in shown if own is not None]
         return _over_rounds([honest for honest, _ in pairs], [own for _, own in pairs])
 
     def uncertified(self) -> Flag | None:
-        """The flag for a gain on a CPU that is told, and not shown as large."""
+        """The flag for a gain that is told, and not shown as large, on a CPU or by a relay."""
         told, noise = self.told(), self.noise()
-        if self.device.type != "cpu" or decide(told, noise, confirmed=True) is not Decision.FASTER:
+        if decide(told, noise, confirmed=True) is not Decision.FASTER:
+            return None
+        if self.relay is not None:
+            return self._unrelayed(self.relay, told, noise)
+        if self.device.type != "cpu":
             return None
         shown = self.certified()
         if shown.high >= told.low and self.confirmed():
@@ -244,6 +259,21 @@ class Clock:
             f" counts above {math.exp(band(noise)):.3g}x"
         )
         return Flag(name="uncertified_gain", evidence=evidence)
+
+    def _unrelayed(self, relay: "Shown | str", told: Ratio, noise: float) -> Flag | None:
+        if self.confirmed() and not self.is_capped():
+            return None
+        if isinstance(relay, str):
+            shown = f"the device shows nothing of it: {relay}"
+        else:
+            shown = (
+                f"the device is handed back {1e3 * relay.saved:.3g} us sooner than by the baseline, whose call takes"
+                f" {1e3 * relay.baseline:.4g} us: {relay.ratio.mean:.3g}x ({relay.ratio.low:.3g} to"
+                f" {relay.ratio.high:.3g}) is shown, which counts above {math.exp(band(noise)):.3g}x"
+            )
+            if not relay.is_possible:
+                shown = f"{shown}; no call saves more than the baseline's takes, so that something else held it up"
+        return Flag(name="uncertified_gain", evidence=f"{told.mean:.3g}x by the worker's word; {shown}")
 
     def gain(self) -> float:
         """How surely the solution's requests took less time than the baseline's, by the judge's clock alone.
@@ -271,9 +301,11 @@ class Clock:
 
     def shown(self) -> Timing:
         """The solution's time that counts: those samples, or of a gain that is shown and not told alone what its
-        requests took, a mean for each turn."""
+        requests took, a mean for each turn; by a relay, the baseline's less what is saved."""
         if not self.is_capped():
             return self.solution()
+        if self.relay is not None:
+            return self._timing([sample / self.certified().mean for sample in self.baseline().samples_ms])
         turns = [side.bare for one in self.rounds for side in (one.solution, one.again)]
         return self._timing([whole for whole in turns if whole is not None])
 

@@ -21,10 +21,11 @@ LUCK = 1.64
 CLAIM = 0.5
 """From this share of what counts on the judge's own clock is asked too. Nothing else needs the requests that it times:
 of a problem of 13 GB they are a fifth of a verdict."""
-LEAST_MS = 3e-4
-"""A difference below this, a call, is nobody's gain either, as far as it is no more than `DEAF`. Two processes that run
-one kernel differ for good by what surrounds it: twelve verdicts on a softmax of 6.6 us against itself, on an H100, were
-0.974x to 1.010x, up to 0.17 us, after as many as 59 rounds."""
+LEAST_MS = 4e-4
+"""A difference below this, for each of the reference's kernels, is nobody's gain either, as far as it is no more than
+`DEAF` of a call. Two processes that run one program differ for good by what surrounds its kernels: twelve verdicts on a
+softmax of 6.6 us against itself, on an H100, were 0.974x to 1.010x, up to 0.17 us, after as many as 59 rounds;
+twenty-five on three kernels of 21 us in all 0.957x to 1.013x, up to 0.9 us."""
 
 
 def band(noise: float) -> float:
@@ -68,9 +69,9 @@ def confirms(gain: float) -> bool:
     return gain > SURE
 
 
-def claimed(ratios: Sequence[float], baseline_ms: float) -> bool:
+def claimed(ratios: Sequence[float], baseline_ms: float, kernels: int = 1) -> bool:
     """Whether the rounds so far may end in a gain, which has to be confirmed; `baseline_ms` is what a call takes."""
-    return median(ratios) > 1 + CLAIM * max(MARGIN, _least(baseline_ms))
+    return median(ratios) > 1 + CLAIM * max(MARGIN, _least(baseline_ms, kernels))
 
 
 def confirmable(gain: float, rounds: int, most: int) -> bool:
@@ -89,11 +90,11 @@ def certifiable(shown: Ratio, noise: float) -> bool:
     return math.log(shown.mean) > band(noise)
 
 
-def noise_floor(control: Ratio, baseline_ms: float) -> float:
-    """What the baseline against itself may seem to gain or lose: the farther end of its interval, and `LEAST_MS` of the
-    `baseline_ms` that a call takes."""
-    return max(math.expm1(max(math.log(control.high), -math.log(control.low), 0.0)), _least(baseline_ms))
+def noise_floor(control: Ratio, baseline_ms: float, kernels: int = 1) -> float:
+    """What the baseline against itself may seem to gain or lose: the farther end of its interval, and `LEAST_MS` a
+    kernel of the `baseline_ms` that a call takes."""
+    return max(math.expm1(max(math.log(control.high), -math.log(control.low), 0.0)), _least(baseline_ms, kernels))
 
 
-def _least(baseline_ms: float) -> float:
-    return min(LEAST_MS / baseline_ms, DEAF)
+def _least(baseline_ms: float, kernels: int) -> float:
+    return min(kernels * LEAST_MS / baseline_ms, DEAF)

@@ -404,7 +404,7 @@ def _examine(
     baseline.phase = Phase.TIME
     # Who kept a CPU busy meanwhile would have it look slower than it is.
     found.floor = floor(cost, ceilings or found.undisturbed(ceilings_beside_it))
-    time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
+    clock = time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
     if exam.one_loop.needed:
         found.flag(Flag(name="adds_up_plainly", evidence=exam.one_loop.evidence()))
     check_held(candidate, found)
@@ -412,5 +412,5 @@ def _examine(
     evidence.collect(candidate, baseline, exam.arguments(), solution, dtype, found)
     if device.type != "cpu":
         case.on_phase("timing the baseline alone")
-        time_alone(exam, candidate, baseline, plan.calls_in_turn(question_bytes), found, anew=small)
+        time_alone(exam, candidate, baseline, plan.calls_in_turn(question_bytes), found, clock, anew=small)
     return exam

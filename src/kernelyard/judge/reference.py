@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge.question import tensors_of
@@ -35,6 +36,25 @@ def must_cross(leaves: Sequence[tuple[str, Any]]) -> None:
             raise InvalidProblem(f"{name} is of layout {value.layout}; expected a strided tensor")
         if value.dtype not in WIRE_DTYPES.values():
             raise InvalidProblem(f"{name} is of {dtype_name(value.dtype)}; expected one of {', '.join(WIRE_DTYPES)}")
+
+
+class _Kernels(TorchDispatchMode):
+    """Counts what torch is asked to compute; a view launches nothing, nor does memory that is only asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+        self.count += not (func.is_view or func.overloadpacket.__name__.startswith("empty"))
+        return func(*args, **(kwargs or {}))
+
+
+def kernels_of(model: torch.nn.Module, arguments: list[Any]) -> int:
+    """How many kernels a call launches on a GPU, or a few less: an operator may be several."""
+    with torch.no_grad(), _Kernels() as counted:
+        model(*arguments)
+    return max(1, counted.count)
 
 
 def random_state(device: torch.device) -> Tensor:

@@ -21,7 +21,10 @@ from kernelyard.judge.looks import Rest, judge, look, take
 from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import bytes_of
+from kernelyard.judge.reference import kernels_of
+from kernelyard.judge.relay import Relay, begun
 from kernelyard.judge.room import counts_of, has_room, make_room
+from kernelyard.judge.statistics import median
 from kernelyard.judge.turns import lay_anew, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.exchange import WentOn
@@ -107,7 +110,8 @@ def _rounds(
     and with one round of nine under stress a softmax passed on an H100 that leaves out its maximum from the sixteenth
     call on (KernelBench's 1/23). Of a large problem a call of every round has rows under stress, which are too few to
     tell in its time.
-    Requests without flushes are asked for while a gain is claimed that the judge's own clock has to confirm.
+    Requests without flushes are asked for while a gain is claimed that the judge's own clock has to confirm; where
+    calls are short, a relay does that when the rounds are over.
     """
     calls = plan.calls_in_turn(question_bytes)
     large = question_bytes > plan.round_bytes
@@ -143,7 +147,8 @@ def _rounds(
     on_device = candidate.device.type != "cpu"
     # What is larger lies in as many places as there are, and to free it takes time from the calls that follow.
     small = on_device and not large
-    clock = Clock(candidate.device)
+    kernels = kernels_of(exam.model, exam.arguments()) if small else 1
+    clock = Clock(candidate.device, kernels)
     bare_calls = most_bare_calls = 0
     needed = plan.rounds - 1
     tries = max(needed, LEAST_DOUBTED) * plan.patience
@@ -195,6 +200,7 @@ def _rounds(
         return done
 
     begin = time.monotonic()
+    relay: Relay | None = None
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
     while True:
         on_phase(f"timing round {tried + 1}, {counted} count, {needed} at least")
@@ -203,8 +209,9 @@ def _rounds(
             clock.add(done)
         else:
             most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
+            relay = begun(exam, candidate, baseline, found, done.baseline.event, small=small)
         usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
-        bare_calls = most_bare_calls if claimed(usual, done.honest.event) else 0
+        bare_calls = most_bare_calls if relay is None and claimed(usual, done.honest.event, kernels) else 0
         tried += 1
         counted = len(clock.counted())
         with_warm_up = 1 + len(clock.rounds)
@@ -218,8 +225,12 @@ def _rounds(
                 )
             continue
         spent = time.monotonic() - begin >= plan.seconds or counted >= plan.most_rounds
-        if spent or _settled(clock, plan):
-            return clock
+        if spent or _settled(clock, plan, by_relay=relay is not None):
+            break
+    if relay is not None and decide(clock.told(), clock.noise(), confirmed=True) is Decision.FASTER:
+        on_phase("handing the device over")
+        clock.relay = relay.shown(median([one.honest.event for one in clock.counted()]))
+    return clock
 
 
 def _hear_out(rests: list[Rest]) -> None:
@@ -241,11 +252,12 @@ def _begin_on_one_core(candidate: Session, baseline: Session) -> None:
         baseline.move_to(core)
 
 
-def _settled(clock: Clock, plan: Plan) -> bool:
-    """Whether more rounds would tell no more; they might where the judge's own clock has yet to confirm a gain."""
+def _settled(clock: Clock, plan: Plan, *, by_relay: bool) -> bool:
+    """Whether more rounds would tell no more; they might where the judge's own clock has yet to confirm a gain, and no
+    relay is to do that."""
     told, noise = clock.told(), clock.noise()
     known = settled(told, noise, len(clock.counted()) / plan.most_rounds)
-    if decide(told, noise, confirmed=True) is not Decision.FASTER or clock.confirmed():
+    if by_relay or decide(told, noise, confirmed=True) is not Decision.FASTER or clock.confirmed():
         return known
     if clock.device.type == "cpu":
         return known and not certifiable(clock.certified(), noise)

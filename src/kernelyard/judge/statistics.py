@@ -39,16 +39,20 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], *, 
     `trimmed`: this share of the ratios is left out at either end, and the interval is that of a trimmed mean
     (Yuen, Biometrika 61, 1974).
     """
-    logs = sorted(math.log(a / b) for a, b in zip(numerators, denominators, strict=True))
-    cut = int(trimmed * len(logs))
-    inner = logs[cut : len(logs) - cut]
+    mean, half = trimmed_mean([math.log(a / b) for a, b in zip(numerators, denominators, strict=True)], trimmed)
+    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def trimmed_mean(values: Sequence[float], trimmed: float) -> tuple[float, float]:
+    """The mean without a share of the values at either end, and half of its 95 % interval. Needs two that count."""
+    ordered = sorted(values)
+    cut = int(trimmed * len(ordered))
+    inner = ordered[cut : len(ordered) - cut]
     count = len(inner)
-    mean = sum(inner) / count
     drawn_in = [inner[0]] * cut + inner + [inner[-1]] * cut
     middle = sum(drawn_in) / len(drawn_in)
     squares = sum((value - middle) ** 2 for value in drawn_in)
-    half = _student(count - 1) * math.sqrt(squares / (count * (count - 1)))
-    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    return sum(inner) / count, _student(count - 1) * math.sqrt(squares / (count * (count - 1)))
 
 
 def _student(degrees: int) -> float:

@@ -148,6 +148,33 @@ class DeviceBytes:
         """NaN in every floating-point dtype, in the first `size` bytes; in all without it."""
         self._bytes[:size].fill_(POISON)
 
+    def put_value(self, offset: int, value: int) -> None:
+        """Have the current stream set the word at `offset`, when all that was enqueued before is done."""
+        driver = _driver()
+        _call(driver.cuStreamWriteValue32, _stream(self.device), self._word(offset), value, 0)
+
+    def await_value(self, offset: int, value: int) -> None:
+        """Have the current stream wait until the word at `offset` is `value` or more. No kernel waits: who holds the
+        device meanwhile is whoever has something to do."""
+        driver = _driver()
+        flag = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+        _call(driver.cuStreamWaitValue32, _stream(self.device), self._word(offset), value, int(flag))
+
+    def offset_of(self, address: int, size: int) -> int | None:
+        """Where so many bytes at a device's address lie in it; None where they do not."""
+        offset = address - int(self._address or 0)
+        return offset if 0 <= offset <= self.size - size else None
+
+    def address(self, offset: int) -> int:
+        return int(self._address or 0) + offset
+
+    def _word(self, offset: int) -> Any:
+        return _driver().CUdeviceptr(self.address(offset))
+
+    def clear(self, size: int) -> None:
+        """Zeros in the first `size` bytes."""
+        self._bytes[:size].zero_()
+
     def settle(self) -> None:
         """Wait until what was written is there."""
         torch.cuda.synchronize(self.device)
@@ -178,6 +205,18 @@ class DeviceBytes:
         return self._bytes[offset:end].view(dtype)
 
 
+def device_alloc(size: int) -> int | None:
+    """The address of new memory of this process's, for an allocator; None where there is none left."""
+    try:
+        return int(_call(_driver().cuMemAlloc, size))
+    except (torch.OutOfMemoryError, DriverError):
+        return None
+
+
+def device_free(address: int) -> None:
+    _call(_driver().cuMemFree, _driver().CUdeviceptr(address))
+
+
 Shared = SharedBytes | DeviceBytes
 """Memory in which tensors cross, wherever it lies."""
 
@@ -202,6 +241,10 @@ def _driver() -> Any:
 
     _call(driver.cuInit, 0)
     return driver
+
+
+def _stream(device: torch.device) -> Any:
+    return _driver().CUstream(torch.cuda.current_stream(device).cuda_stream)
 
 
 def _index(device: torch.device) -> int:

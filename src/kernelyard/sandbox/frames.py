@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import struct
 import time
@@ -96,6 +97,10 @@ class Channel:
                 os.close(fd)
             raise
         return body, fds[0] if fds else None
+
+    def is_readable(self, seconds: float = 0.0) -> bool:
+        """Whether something comes, be it the end, within so long."""
+        return bool(select.select([self.socket], [], [], seconds)[0])
 
     def _read(self, count: int, deadline: float | None, fds: list[int]) -> bytes:
         parts = b""

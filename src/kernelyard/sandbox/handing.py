@@ -30,18 +30,23 @@ def write_out(
     `last_first`: their second halves before the first ones. Read from the front, what a kernel is still writing may
     come out right: of 32 MB on a stream that nobody joined, the copy ran a few us behind the kernel on an H200.
     """
-    # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
-    # A parameter is written as well, though none may be returned: a reference's would else cost the baseline nothing.
-    plain = [Tensor.detach(value) for _, value in leaves if _kind(value) in WRITTEN and is_readable(value)]
-    specs, size = layout(plain, start)
-    written = len(plain) == len(leaves) and size <= room
+    tensors = plain(leaves)
+    specs, size = layout(tensors, start)
+    written = len(tensors) == len(leaves) and size <= room
     if written:
-        pieces = list(zip(specs, plain, strict=True))
+        pieces = list(zip(specs, tensors, strict=True))
         if last_first:
             pieces = [half for piece in pieces for half in halves(*piece)][::-1]
         for spec, tensor in pieces:
             shared.write(spec, tensor)
     return written
+
+
+def plain(leaves: list[tuple[str, Any]]) -> list[Tensor]:
+    """What can be written of one call's outputs."""
+    # Detached by the class: an attribute of the tensor's own under that name would compute the answer only now.
+    # A parameter is written as well, though none may be returned: a reference's would else cost the baseline nothing.
+    return [Tensor.detach(value) for _, value in leaves if _kind(value) in WRITTEN and is_readable(value)]
 
 
 def described(leaves: list[tuple[str, Any]], forms: Iterable[Form]) -> list[dict[str, Any]]:

@@ -53,6 +53,10 @@ class Lender:
             made.poison()
         return made
 
+    def both_write(self, size: int) -> DeviceBytes:
+        """Memory of the device that judge and worker write to in turn, mapped on both sides for good."""
+        return self._keep("relay", size)
+
     def descriptor(self, shared: Shared) -> int | None:
         """What is to be sent with a request; None where the worker has it mapped."""
         return None if shared in self._given else shared.fd

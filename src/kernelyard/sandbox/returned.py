@@ -64,6 +64,15 @@ class Ran:
 
 
 @dataclass(frozen=True)
+class Relayed:
+    """One relay's calls."""
+
+    milliseconds: tuple[float, ...]
+    """Of each, on the judge's clock of the device: with its inputs, a pass over the cache and the hand-over."""
+    kept: tuple[Kept, ...]
+
+
+@dataclass(frozen=True)
 class Seen:
     """What a worker says that one call launches: by name, with their number."""
 

@@ -15,10 +15,21 @@ from kernelyard.core.workload import dtype_name
 from kernelyard.sandbox import tree
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared, supported
-from kernelyard.sandbox.exchange import Exchange, WentOn
+from kernelyard.sandbox.exchange import WentOn
 from kernelyard.sandbox.pool import Worker
+from kernelyard.sandbox.relaying import Relaying
 from kernelyard.sandbox.returned import Fetched, Kept, Ran, Seen, alike
-from kernelyard.sandbox.wire import POISON, Manner, OutputSpec, SharedBytes, TensorSpec, flatten, layout
+from kernelyard.sandbox.wire import (
+    POISON,
+    Manner,
+    OutputSpec,
+    SharedBytes,
+    TensorSpec,
+    dumped,
+    flatten,
+    flattened,
+    layout,
+)
 
 # Between these a sample is a time. No call takes less than a nanosecond, and of ratios of less no float holds the
 # interval's ends.
@@ -34,7 +45,7 @@ def build_environment(device: torch.device) -> dict[str, str]:
     return {"TORCH_CUDA_ARCH_LIST": f"{major}.{minor}{'a' if major >= 9 else ''}"}
 
 
-class Session(Exchange):
+class Session(Relaying):
     """The one use of a worker. A context manager: leaving it ends every process of the candidate.
 
     Every method raises Ended when the worker fails, dies, lies about the protocol or outlives its deadline.
@@ -46,8 +57,6 @@ class Session(Exchange):
         self._mapping: tuple[DeviceBytes, str] | None = None
         self._lent: Shared | None = None
         self._slot = 0
-        self._inputs: tuple[Shared, list[list[TensorSpec]]] | None = None
-        """Where the last run's inputs lie, by call, which the worker had no copies of."""
         self._team: list[int] = []
         """On a CPU the worker's first thread, and torch's others."""
         self._core: int | None = None
@@ -153,7 +162,7 @@ class Session(Exchange):
                 file_name=Path(file_name).name,
                 source=source,
                 arguments=tree,
-                tensors=_dumped([specs])[0],
+                tensors=dumped([specs])[0],
                 seed=seed,
                 environment=build_environment(self.device),
                 device=self.device.type,
@@ -193,14 +202,14 @@ class Session(Exchange):
         `keep`: calls whose outputs, written to memory that `lend` lent, are the judge's when its clock stops.
         `before` is called when the inputs lie ready, before the clock starts.
         """
-        trees, tensors = _flattened(sets)
+        trees, tensors = flattened(sets)
         rooms = [torch.full((self._slot,), POISON, dtype=torch.uint8, device=self.device) for _ in keep]
         with self._room_for(tensors) as (shared, specs, write):
             if shared.where == "host":
                 write()
             uncopied = _lies_on_device(shared) and manner is not Manner.LATE
             request = self._worded(
-                "run", shared, arguments=trees, tensors=_dumped(specs), manner=manner.value, uncopied=uncopied
+                "run", shared, arguments=trees, tensors=dumped(specs), manner=manner.value, uncopied=uncopied
             )
             if self._core is not None:
                 # Until it has woken up there, and frees itself.
@@ -275,10 +284,10 @@ class Session(Exchange):
 
     def launches(self, arguments: Sequence[Any]) -> Seen:
         """What one more call, on these arguments, launches, as the worker says."""
-        trees, tensors = _flattened([arguments])
+        trees, tensors = flattened([arguments])
         with self._written(tensors) as (shared, specs):
             uncopied = _lies_on_device(shared)
-            reply = self._ask("profile", shared, arguments=trees, tensors=_dumped(specs), uncopied=uncopied)
+            reply = self._ask("profile", shared, arguments=trees, tensors=dumped(specs), uncopied=uncopied)
         return Seen(reply.kernels, reply.way or "profiler", reply.unseen)
 
     def inputs_are(self, index: int, pristine: Sequence[Tensor], same: Callable[[Tensor, Tensor], bool]) -> bool:
@@ -347,11 +356,6 @@ class Session(Exchange):
             self._lent.let_go()
             self._lent = None
 
-    def _take_inputs_back(self) -> None:
-        if self._inputs is not None:
-            self._inputs[0].let_go()
-            self._inputs = None
-
     def _lend(self, size: int, *, worker_may_write: bool) -> Shared:
         return self.lender.lend(size, worker_may_write=worker_may_write, timed=self.phase is Phase.TIME)
 
@@ -359,17 +363,3 @@ class Session(Exchange):
 def _lies_on_device(shared: Shared) -> bool:
     """Whether it is used where it lies: copies of gigabytes are what a device has no room for."""
     return isinstance(shared, DeviceBytes) and shared.is_large
-
-
-def _dumped(specs: Sequence[Sequence[TensorSpec]]) -> list[list[dict[str, Any]]]:
-    return [[spec.model_dump() for spec in group] for group in specs]
-
-
-def _flattened(sets: Sequence[Sequence[Any]]) -> tuple[list[Any], list[list[Tensor]]]:
-    """Argument lists as JSON, and the tensors of each."""
-    trees, tensors = [], []
-    for arguments in sets:
-        own: list[Tensor] = []
-        trees.append(flatten(list(arguments), own))
-        tensors.append(own)
-    return trees, tensors

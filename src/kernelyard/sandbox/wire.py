@@ -73,6 +73,10 @@ class TensorSpec(BaseModel):
     shape: tuple[int, ...] = Field(max_length=64)
     offset: int = Field(ge=0)
 
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * WIRE_DTYPES[self.dtype].itemsize
+
 
 class Container(NamedTuple):
     """What outputs are returned in. What is empty has no leaf: beside them it shows by the size alone."""
@@ -141,6 +145,10 @@ class Reply(BaseModel):
     """Bytes of what was built that stand in the memory that came with the request."""
     delivered: tuple[Delivered, ...] = Field(default=(), max_length=4096)
     """Of each call of a run for which memory was lent."""
+    placed: tuple[Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=MOST_OUTPUTS)], ...] = Field(
+        default=(), max_length=64
+    )
+    """Of each call of a relay, where in the memory that came with it each output's bytes will stand."""
     samples: tuple[tuple[float, float], ...] = Field(default=(), max_length=4096)
     """Milliseconds of each call: by device events, and by the host's clock around flush, call and synchronisation."""
 
@@ -293,3 +301,18 @@ def named_leaves(value: Any, name: str = "output") -> list[tuple[str, Any]]:
 
 def key_name(key: Any) -> str:
     return f"[{key}]" if isinstance(key, str) and not key.isdecimal() else f"{{{key!r}}}"
+
+
+def flattened(sets: Sequence[Sequence[Any]]) -> tuple[list[Any], list[list[Tensor]]]:
+    """Argument lists as JSON, and the tensors of each."""
+    trees, tensors = [], []
+    for arguments in sets:
+        own: list[Tensor] = []
+        trees.append(flatten(list(arguments), own))
+        tensors.append(own)
+    return trees, tensors
+
+
+def dumped(specs: Sequence[Sequence[TensorSpec]]) -> list[list[dict[str, Any]]]:
+    """Places as a request has them."""
+    return [[spec.model_dump() for spec in group] for group in specs]

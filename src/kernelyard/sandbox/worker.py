@@ -2,8 +2,8 @@
 
     python -m kernelyard.sandbox.worker FD
 
-It answers thirteen requests: ping, gather, map, build, unpack, load, scatter, lend, run, hold, forget, profile, fetch.
-It knows no expected value, tolerance, seed of inputs or statistic. Every call of the candidate goes through `run`.
+It answers fourteen requests: ping, gather, map, build, unpack, load, scatter, lend, run, relay, hold, forget, profile,
+fetch. It knows no expected value, tolerance, seed of inputs or statistic.
 """
 
 # ruff: noqa: E402
@@ -34,7 +34,8 @@ from kernelyard.core.problem import each_tensor
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared
 from kernelyard.sandbox.form import ALONE, forms_of
 from kernelyard.sandbox.frames import Channel, Closed
-from kernelyard.sandbox.handing import described, hand_over, write_out
+from kernelyard.sandbox.handing import described, hand_over, plain, write_out
+from kernelyard.sandbox.relay import DONE, GO, Room
 from kernelyard.sandbox.source import extensions, failure_of, import_text
 from kernelyard.sandbox.tree import pack, unpack
 from kernelyard.sandbox.wire import (
@@ -79,8 +80,10 @@ class Candidate:
         self.inputs: Shared | None = None
         """Where what is staged lies, if it is no copy."""
         self.pad: Tensor | None = None
-        self.notice: Callable[[], None] = lambda: None
-        """Says that all answers of a run are written."""
+        self.room: Room | None = None
+        """Where the answers of a relay's calls are to lie."""
+        self.notice: Callable[..., None] = lambda *_: None
+        """Says in the middle of a request what its answer is not waited for with: that all of a run is written."""
 
     def load(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
         """Import the source, construct the class under the seed, and give it the reference's weights if they fit."""
@@ -186,6 +189,37 @@ class Candidate:
         else:
             # Of what was copied, the device need not hold both while the model is called.
             shared.let_go()
+
+    def relay(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
+        """Enqueue the model's calls, each behind the judge's word and with one of ours behind it, and say where the
+        answers will lie; then wait for the device."""
+        if self.model is None or not isinstance(shared, DeviceBytes):
+            raise RuntimeError("relay before load, or without a device's memory")
+        self.returned.clear()
+        self._unstage()
+        if self.room is None or self.room.memory is not shared:
+            self.room = Room(shared, request["room"])
+        self.room.clear()
+        self.staged = [
+            unflatten(arguments, [shared.view(TensorSpec.model_validate(spec)) for spec in specs])
+            for arguments, specs in zip(request["arguments"], request["tensors"], strict=True)
+        ]
+        leaves, placed = [], []
+        with torch.no_grad(), self.room.in_use():
+            for i, arguments in enumerate(self.staged):
+                shared.await_value(GO, request["first"] + i)
+                self.returned.append(self.model(*arguments))
+                leaves.append(named_leaves(self.returned[-1]))
+                placed.append([self.room.place(value) for value in plain(leaves[-1])])
+                shared.put_value(DONE, request["first"] + i)
+        forms = [forms_of(returned, inputs) for returned, inputs in zip(self.returned, self.staged, strict=True)]
+        delivered = [
+            {"outputs": described(own, form), "written": len(own) == len(places)}
+            for own, form, places in zip(leaves, forms, placed, strict=True)
+        ]
+        self.notice({"delivered": delivered, "placed": placed})
+        self._synchronize()
+        return {}
 
     def forget(self) -> None:
         """Let go of the last run: its inputs, its outputs, and the memory lent for them."""
@@ -328,7 +362,7 @@ def serve(channel: Channel) -> None:
         shared = None
         try:
             shared = _lent(request, fd, kept)
-            candidate.notice = partial(channel.send, dict(answer))
+            candidate.notice = partial(_notify, channel, dict(answer))
             answer |= _answer(candidate, request, shared)
         except Exception as error:
             # Whatever the candidate raised is reported; only the judge decides what it means.
@@ -344,14 +378,18 @@ def serve(channel: Channel) -> None:
                 candidate.give_back()
 
 
+def _notify(channel: Channel, answer: dict[str, Any], fields: dict[str, Any] | None = None) -> None:
+    channel.send(answer | (fields or {}))
+
+
 def _lent(request: dict[str, Any], fd: int | None, kept: dict[str, DeviceBytes]) -> Shared | None:
     """The memory that came with a request, now or before; None where none did, or for `map` where it cannot be mapped.
 
     `kept`: what the judge lends more than once, which came with a descriptor the first time.
     """
-    place = "outputs" if request["do"] in ("fetch", "lend", "build") else "inputs"
+    place = {"fetch": "outputs", "lend": "outputs", "build": "outputs", "relay": "relay"}.get(request["do"], "inputs")
     # Who changes what it may not is to be found by what became of it, and not by a fault.
-    writable = place == "outputs" or request.get("uncopied", False)
+    writable = place != "inputs" or request.get("uncopied", False)
     if fd is None:
         return kept.get(place) if request.get("kept") else None
     if request["memory"] == "host":
@@ -396,6 +434,7 @@ def _answer(candidate: Candidate, request: dict[str, Any], shared: Shared | None
         "load": candidate.load,
         "lend": candidate.lend,
         "run": candidate.run,
+        "relay": candidate.relay,
         "profile": candidate.profile,
         "fetch": candidate.fetch,
     }[request["do"]](request, shared)

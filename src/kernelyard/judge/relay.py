@@ -1,0 +1,129 @@
+"""What the judge's own clock of a GPU shows of a gain of microseconds, whatever a worker says.
+
+Requests to workers take longer to launch than such calls take, so that no clock around them tells of a gain. A relay
+does (`sandbox.relay`): the device alone has a part in it. What a call of the baseline takes longer there than one of
+the solution's, the solution's is quicker by; and how long the baseline's takes, its own worker says, which has nothing
+to hide. That the
+difference is one of the calls, and not of what surrounds them, is not certain (`shown.APART_MS`).
+"""
+
+import random
+
+import torch
+
+from kernelyard.core.cold_cache import ColdCache
+from kernelyard.core.verdict import Status
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import Findings, blameless
+from kernelyard.judge.looks import look
+from kernelyard.judge.shown import Shown
+from kernelyard.judge.statistics import median, trimmed_mean
+from kernelyard.judge.turns import some_of
+from kernelyard.sandbox.device_memory import DriverError
+from kernelyard.sandbox.exchange import Ended
+from kernelyard.sandbox.session import Session
+
+LONGEST_MS = 1.0
+"""Calls of the baseline's above this are timed by requests as a whole, of which less is launching."""
+CALLS = 4
+"""A relay, all of them enqueued before the first may run: a thousand launches is what a device's queue holds, and a
+model has a hundred."""
+LEAST_PAIRS, MOST_PAIRS = 12, 32
+"""Of relays, one of either side each."""
+NARROW_MS, NARROW_SHARE = 3e-4, 0.01
+"""There are enough where the interval's half width is below this, or this share of a call."""
+FAILS = (Status.RUNTIME_ERROR, Status.OUT_OF_MEMORY)
+"""What a worker says of itself when a model raises, and lives."""
+TRIMMED = 0.15
+"""Pairs left out at either end: one in ten has a relay in which the hand-over took 50 us longer, or a millisecond."""
+
+
+class Relay:
+    """Both sides of it, for one verdict."""
+
+    def __init__(self, exam: Exam, candidate: Session, baseline: Session, found: Findings) -> None:
+        self.exam, self.candidate, self.baseline, self.found = exam, candidate, baseline, found
+        self._cold = ColdCache(exam.device)
+
+    def is_taken_up(self) -> bool:
+        """Whether the baseline takes part: its calls can be enqueued, and driver and memory do."""
+        try:
+            with self.candidate.still():
+                return self._turn(self.baseline) is not None
+        except (DriverError, torch.OutOfMemoryError):
+            return False
+        except Ended as end:
+            if end.status in FAILS:
+                return False
+            with blameless():
+                raise
+
+    def shown(self, baseline_ms: float) -> Shown | str:
+        """What comes of pairs until the interval is narrow enough; or why nothing does, by the solution's fault.
+
+        `baseline_ms`: what a call takes the baseline by its own account. Some of the solution's answers are looked at.
+        """
+        saved, passed = list[float](), list[float]()
+        try:
+            for pair in range(1 + MOST_PAIRS):
+                taken = self.found.undisturbed(self._pair)
+                if taken is None:
+                    return "its calls wait for the device, so that they are not all enqueued before the first runs"
+                if pair:  # the first has memory to ask for
+                    passed.append(taken[0])
+                    saved.append(taken[0] - taken[1])
+                if len(saved) >= LEAST_PAIRS:
+                    mean, half = trimmed_mean(saved, TRIMMED)
+                    if half <= max(NARROW_MS, NARROW_SHARE * baseline_ms):
+                        break
+        except Ended as end:
+            if end.status not in FAILS:
+                raise
+            return f"it fails where its calls are enqueued together: {end.message}"
+        except torch.OutOfMemoryError:
+            return "it leaves the judge no room for calls that are enqueued together"
+        return Shown(mean, half, baseline_ms, trimmed_mean(passed, TRIMMED)[0])
+
+    def alone(self) -> float:
+        """ms until the baseline hands the device back when the solution is gone."""
+        took = []
+        with blameless():
+            for turn in range(1 + LEAST_PAIRS):
+                passed = self._turn(self.baseline)
+                if turn and passed is not None:
+                    took.append(passed)
+        return trimmed_mean(took, TRIMMED)[0]
+
+    def _pair(self) -> tuple[float, float] | None:
+        """ms of a call of either side, with the hand-over, in random order."""
+        took: dict[bool, float | None] = {}
+        for own in random.sample((False, True), 2):
+            if own:
+                with self.baseline.still(Status.INFRA_ERROR):
+                    took[own] = self._turn(self.candidate)
+            else:
+                with self.candidate.still(), blameless():
+                    took[own] = self._turn(self.baseline)
+        honest, own_ms = took[False], took[True]
+        return None if honest is None or own_ms is None else (honest, own_ms)
+
+    def _turn(self, session: Session) -> float | None:
+        sets = [self.exam.arguments() for _ in range(CALLS)]
+        # Of the baseline as many are kept, and not looked at: what is read between two calls lies in the cache.
+        relayed = session.relay(sets, self.exam.answer, some_of(CALLS), self._cold)
+        if relayed is None:
+            return None
+        for kept in relayed.kept:
+            if session is self.candidate:
+                look(self.exam, session, self.found, kept, sets[kept.index])
+        return median(relayed.milliseconds)
+
+
+def begun(
+    exam: Exam, candidate: Session, baseline: Session, found: Findings, baseline_ms: float, *, small: bool
+) -> Relay | None:
+    """The relay by which gains over calls so short are to be shown; None where there is none."""
+    if not (small and baseline_ms < LONGEST_MS and candidate.lender.on_device and baseline.lender.on_device):
+        return None
+    relay = Relay(exam, candidate, baseline, found)
+    return relay if found.undisturbed(relay.is_taken_up) else None

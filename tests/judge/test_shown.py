@@ -1,0 +1,95 @@
+"""What a relay shows of a gain, and what is credited by it."""
+
+import pytest
+import torch
+from torch import nn
+
+from kernelyard.core.verdict import Decision
+from kernelyard.judge.clock import Clock, Round, Side
+from kernelyard.judge.decision import decide
+from kernelyard.judge.reference import kernels_of
+from kernelyard.judge.shown import APART_MS, Shown
+from kernelyard.sandbox.returned import Ran
+
+CUDA = torch.device("cuda")
+BASELINE = 0.02
+HALF = 4e-4
+
+
+def clock(told: float, relay: Shown | str) -> Clock:
+    """Rounds of a call of 20 us in which the solution's worker tells a gain, and what a relay shows of it."""
+    made = Clock(CUDA)
+    for _ in range(8):
+        honest, own = (Side.of([Ran(((ms, 0.05),), 1e-3)]) for ms in (BASELINE, BASELINE / told))
+        made.add(Round(honest, honest, own, own))
+    made.relay = relay
+    return made
+
+
+def shown(ratio: float) -> Shown:
+    return Shown(saved=BASELINE - BASELINE / ratio, half=HALF, baseline=BASELINE, passed=0.5)
+
+
+def test_what_is_saved_is_a_ratio_and_its_interval() -> None:
+    ratio = shown(2.0).ratio
+    margin = HALF + APART_MS
+    assert ratio.mean == pytest.approx(2.0)
+    assert (ratio.low, ratio.high) == pytest.approx((BASELINE / (0.01 + margin), BASELINE / (0.01 - margin)))
+
+
+@pytest.mark.parametrize("told", [1.7, 2.0])
+def test_a_gain_that_is_shown_is_credited_as_told(told: float) -> None:
+    made = clock(told, shown(2.0))
+    assert made.confirmed() and not made.is_capped() and made.uncertified() is None
+    assert made.ratio().mean == pytest.approx(told)
+    assert made.shown().p50_ms == pytest.approx(BASELINE / told)
+
+
+def test_no_more_is_credited_than_is_shown() -> None:
+    made = clock(3.0, shown(1.3))
+    assert made.confirmed() and made.is_capped()
+    assert made.ratio().mean == pytest.approx(1.3)
+    assert made.shown().p50_ms == pytest.approx(BASELINE / 1.3)
+    flag = made.uncertified()
+    assert flag is not None and flag.name == "uncertified_gain"
+    assert "3x by the worker's word" in flag.evidence and "1.3x (" in flag.evidence
+
+
+@pytest.mark.parametrize(
+    ("relay", "said"),
+    [
+        (shown(1.0), "1x ("),
+        (shown(1.05), "1.05x ("),
+        ("its calls wait for the device", "its calls wait for the device"),
+        (Shown(saved=2 * BASELINE, half=HALF, baseline=BASELINE, passed=3.0), "no call saves more"),
+    ],
+    ids=["none", "within what differs for good", "refused", "more than there is"],
+)
+def test_a_gain_that_is_not_shown_is_none(relay: Shown | str, said: str) -> None:
+    made = clock(2.0, relay)
+    assert not made.confirmed() and not made.is_capped()
+    assert decide(made.ratio(), made.noise(), confirmed=made.confirmed()) is Decision.INCONCLUSIVE
+    flag = made.uncertified()
+    assert flag is not None and said in flag.evidence
+
+
+def test_what_is_not_told_needs_no_flag() -> None:
+    assert clock(1.0, shown(1.0)).uncertified() is None
+    assert clock(0.5, shown(1.0)).uncertified() is None
+
+
+def test_what_holds_up_the_baseline_alone_is_no_gain() -> None:
+    """It is handed back 8 of the 10 us sooner when the solution is gone."""
+    before = shown(2.0)
+    assert before.beside(before.passed - 0.008).saved == pytest.approx(before.saved - 0.008)
+    assert not clock(2.0, before.beside(before.passed - 0.008)).confirmed()
+    assert before.beside(before.passed + 0.008) == before, "a baseline that is slower alone adds nothing"
+
+
+def test_a_view_and_memory_are_no_kernels() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(torch.relu(x.view(4, 2)).t() + 1, -1) + torch.empty(2, 4)
+
+    assert kernels_of(Model(), [torch.ones(8)]) == 4
+    assert kernels_of(nn.Identity(), [torch.ones(8)]) == 1, "at least one is assumed"

@@ -1,0 +1,140 @@
+"""The device handed to a worker and back."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kernelyard.core.cold_cache import ColdCache
+from kernelyard.core.verdict import Phase, Status
+from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.exchange import Ended
+from kernelyard.sandbox.launch import Limits, choose
+from kernelyard.sandbox.pool import Pool, Post
+from kernelyard.sandbox.relaying import Relaying
+from kernelyard.sandbox.session import Session
+from kernelyard.sandbox.wire import Delivered, OutputSpec, Reply, TensorSpec, layout
+
+LIKE, SLOT = layout([torch.empty(3, dtype=torch.float32), torch.empty(5, dtype=torch.int64)])
+BEGIN, SIZE = 8192, 16384
+
+
+def _output(spec: TensorSpec) -> OutputSpec:
+    return OutputSpec(name="", kind="Tensor", dtype=spec.dtype, shape=spec.shape)
+
+
+def places(*offsets: int, written: bool = True, outputs: list[OutputSpec] | None = None) -> list[tuple[int, Any]]:
+    """Where a judge that lent `SIZE` bytes, with room for answers from `BEGIN` on, will read these two outputs."""
+    exchange = Relaying.__new__(Relaying)
+    exchange.process, exchange.phase = SimpleNamespace(kill=lambda: None), Phase.TIME  # type: ignore[assignment]
+    delivered = Delivered(outputs=tuple(outputs or map(_output, LIKE)), written=written)
+    reply = Reply(nonce="n", delivered=(delivered,), placed=(offsets,))
+    memory: Any = SimpleNamespace(size=SIZE)
+    return exchange._places(reply, 0, BEGIN, memory, LIKE, torch.zeros(SLOT, dtype=torch.uint8))
+
+
+def test_outputs_are_read_where_they_lie() -> None:
+    found = places(BEGIN, SIZE - 40)
+    assert [(offset, room.numel()) for offset, room in found] == [(BEGIN, 12), (SIZE - 40, 40)]
+
+
+@pytest.mark.parametrize("offsets", [(BEGIN - 1, BEGIN), (0, BEGIN), (BEGIN, SIZE - 39), (BEGIN, 1 << 62)])
+def test_nothing_is_read_beyond_the_room_for_answers(offsets: tuple[int, int]) -> None:
+    with pytest.raises(Ended, match="beyond the memory") as ended:
+        places(*offsets)
+    assert ended.value.status is Status.REJECTED
+
+
+def test_what_is_not_as_expected_is_not_read() -> None:
+    assert places(BEGIN, BEGIN, written=False) == []
+    assert places(BEGIN) == []
+    assert places(BEGIN, BEGIN, outputs=[_output(LIKE[0]), _output(LIKE[0])]) == []
+
+
+def test_a_call_without_its_outputs_breaks_the_protocol() -> None:
+    exchange = Relaying.__new__(Relaying)
+    exchange.process, exchange.phase = SimpleNamespace(kill=lambda: None), Phase.TIME  # type: ignore[assignment]
+    memory: Any = SimpleNamespace(size=SIZE)
+    with pytest.raises(Ended, match="without their outputs"):
+        exchange._places(Reply(nonce="n"), 0, BEGIN, memory, LIKE, torch.zeros(SLOT, dtype=torch.uint8))
+
+
+SOURCE = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        {code}
+"""
+SIMPLE = "return torch.softmax(x, -1)"
+
+
+def relayed(code: str, device: torch.device, calls: int = 4, rounds: int = 3) -> list[Any]:
+    """What comes of some relays of calls on inputs of their own: each call's input, and what was kept."""
+    post = Post(choose(None, str(device)), Limits(), str(device))
+    cold, found = ColdCache(device), []
+    with Pool(post, replenish=False) as pool, Session(pool.take(), device, Deadlines(time=20.0)) as session:
+        session.await_start()
+        session.load("s.py", SOURCE.format(code=code), "ModelNew", [], 0, torch.float32, {})
+        session.phase = Phase.TIME
+        for _ in range(rounds):
+            sets = [[torch.randn(512, 1000, device=device)] for _ in range(calls)]
+            ran = session.relay(sets, (sets[0][0],), range(calls), cold)
+            found.append(ran and (sets, ran))
+            if ran:
+                assert all(session.inputs_are(i, own, torch.equal) for i, own in enumerate(sets))
+    return found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "code",
+    [
+        SIMPLE,
+        "return torch.softmax(x.t(), 0).t()",
+        "y = torch.softmax(x, -1); keep = [torch.empty_like(x) for _ in range(200)]; return y",
+        "self.y = getattr(self, 'y', torch.empty_like(x)); return self.y.copy_(torch.softmax(x, -1))",
+    ],
+    ids=["simple", "not contiguous", "more memory than was lent", "one buffer for all"],
+)
+def test_answers_are_those_to_the_inputs_of_their_call(code: str, device: torch.device) -> None:
+    for round in relayed(code, device):
+        assert round is not None
+        sets, ran = round
+        assert len(ran.milliseconds) == len(sets) and all(0.01 < each < 50 for each in ran.milliseconds)
+        for kept in ran.kept:
+            (x,) = sets[kept.index]
+            (answer,) = kept.fetched([x]).tensors
+            torch.testing.assert_close(answer, torch.softmax(x, -1))
+
+
+@pytest.mark.gpu
+def test_a_call_that_waits_for_the_device_ends_the_relay_and_nothing_else(device: torch.device) -> None:
+    assert relayed("y = torch.softmax(x, -1); y.sum().item(); return y", device) == [None, None, None]
+
+
+@pytest.mark.gpu
+def test_a_call_that_fails_is_told(device: torch.device) -> None:
+    with pytest.raises(Ended, match="no such") as ended:
+        relayed("raise ValueError('no such thing')", device)
+    assert ended.value.status is Status.RUNTIME_ERROR
+
+
+@pytest.mark.gpu
+def test_who_never_hands_the_device_back_is_found(device: torch.device) -> None:
+    """Answers that the calls were enqueued and done, and has not given the word."""
+    silent = "import sys; sys.modules['__main__'].DeviceBytes.put_value = lambda *_: None; return torch.softmax(x, -1)"
+    with pytest.raises(Ended, match="without a word on the device") as ended:
+        relayed(silent, device)
+    assert ended.value.status is Status.REJECTED
+
+
+@pytest.mark.gpu
+def test_who_dies_with_the_device_is_found(device: torch.device) -> None:
+    with pytest.raises(Ended) as ended:
+        relayed("import os; os._exit(3)", device)
+    assert ended.value.status is Status.CRASHED
+    assert torch.ones(3, device=device).sum().item() == 3, "the judge's own device goes on"
