@@ -22,6 +22,7 @@ from kernelyard.campaign import slot
 from kernelyard.campaign.candidates import Found
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.campaign.records import Candidate, Key
+from kernelyard.cli import run
 from kernelyard.cli.run import TIMEOUT_HELP, _deadlines, _Shown, _warnings
 from kernelyard.core.problem import Source
 from kernelyard.sandbox import witness
@@ -224,6 +225,24 @@ def test_where_it_is_narrow_the_count_of_what_is_done_stays_whole() -> None:
     text = captured.get()
     assert "1234/2700" in text and "12 building" in text and "…" not in text, text
     assert text.count("check") == 8
+
+
+def test_how_fast_it_goes_and_how_long_it_takes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten, four were judged before; two more in a minute, and one by another process."""
+    now = [1000.0]
+    monkeypatch.setattr(run.time, "monotonic", lambda: now[0])
+    solutions = tuple(Candidate(Key(1, n, 0), Source(Path("s.py"), "")) for n in range(10))
+    pipeline: Any = SimpleNamespace(work=SimpleNamespace(building=3), slots=[])
+    with _Shown(Found(solutions, (), ()), list(solutions[4:]), ["cuda:0"], 0, 0) as shown:
+        shown.look(pipeline)
+        assert shown._bar.tasks[0].fields["said"] == "3 building", "nothing is known yet"
+        now[0] += 60
+        for _ in range(2):
+            shown.judged(judged(1), 0)
+        shown.elsewhere(solutions[9])
+        shown.look(pipeline)
+        assert shown._bar.tasks[0].fields["said"] == "3 building, 120 an hour, 0:01:00 left"
+        assert shown._bar.tasks[0].completed == 7
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_no_more_is_credited_than_is_shown() -> None:
     ("relay", "said"),
     [
         (shown(1.0), "1x ("),
-        (shown(1.05), "1.05x ("),
+        (shown(1.09), "1.09x ("),
         ("its calls wait for the device", "its calls wait for the device"),
         (Shown(saved=2 * BASELINE, half=HALF, baseline=BASELINE, passed=3.0), "no call saves more"),
     ],
@@ -79,10 +79,10 @@ def test_what_is_not_told_needs_no_flag() -> None:
 
 
 def test_what_holds_up_the_baseline_alone_is_no_gain() -> None:
-    """It is handed back 8 of the 10 us sooner when the solution is gone."""
+    """It is handed back 9 of the 10 us sooner when the solution is gone."""
     before = shown(2.0)
-    assert before.beside(before.passed - 0.008).saved == pytest.approx(before.saved - 0.008)
-    assert not clock(2.0, before.beside(before.passed - 0.008)).confirmed()
+    assert before.beside(before.passed - 0.009).saved == pytest.approx(before.saved - 0.009)
+    assert not clock(2.0, before.beside(before.passed - 0.009)).confirmed()
     assert before.beside(before.passed + 0.008) == before, "a baseline that is slower alone adds nothing"
 
 

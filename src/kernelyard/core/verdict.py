@@ -243,24 +243,25 @@ class Verdict(Record):
     errors: tuple[ErrorFigures, ...] = ()
     baseline: Timing | None = None
     time: Timing | None = None
-    """The solution's calls; of a gain on a CPU that counts by what the judge's own clock shows, its requests."""
+    """The solution's calls; of a gain that counts by what the judge's own clock shows, that clock's: on a CPU its requests."""
     speedup: float | None = None
-    """Geometric mean over the rounds of baseline time over solution time. Of a gain on a CPU, no more than the judge's
-    own clock shows: there the solution's time is all that its requests took."""
+    """Geometric mean over the rounds of baseline time over solution time. Of a gain no more than the judge's own clock
+    shows: on a CPU the solution's time is all that its requests took then, on a GPU, of calls of up to 10 ms, the
+    baseline's less what the device was handed back sooner by."""
     speedup_low: float | None = None
     speedup_high: float | None = None
     """Ends of the 95 % interval of `speedup`."""
     told: float | None = None
-    """What the solution's worker makes of a gain on a CPU of which the judge's own clock shows less: then `speedup` is
-    what is shown and `time` whole requests, the protocol included. Null where `speedup` is as told."""
+    """What the solution's worker makes of a gain of which the judge's own clock shows less: then `speedup` is what is
+    shown, and so is `time`, on a CPU with the protocol included. Null where `speedup` is as told."""
     rounds: int | None = None
     """Paired rounds that `speedup` is made of."""
     noise: float | None = None
     """What the baseline seemed to gain or lose against itself in the same rounds; 0.01 is 1 %."""
     confirmed: bool | None = None
-    """Whether the judge's own clock, around whole requests in the same rounds, saw the solution take less time. On a
-    GPU than the baseline's requests, and it is asked only where the rounds claim a gain; on a CPU than the baseline's
-    calls by themselves."""
+    """Whether the judge's own clock saw the solution take less time, which is asked only where the rounds claim a gain.
+    On a GPU by handing the device over and back (of calls above 10 ms, or problems above 256 MB, by whole requests);
+    on a CPU by requests, against the baseline's calls by themselves."""
     decision: Decision | None = None
     """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within, else
     `inconclusive`; that too where `faster` is not confirmed, where the solution disturbed the baseline, or where the

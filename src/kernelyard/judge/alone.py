@@ -15,7 +15,7 @@ import torch
 from kernelyard.core.cores import any_core
 from kernelyard.core.verdict import Decision, Flag, Timing
 from kernelyard.judge.clock import Clock
-from kernelyard.judge.decision import band
+from kernelyard.judge.decision import band, decide
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, Measurement, blameless
 from kernelyard.judge.question import bytes_of
@@ -54,7 +54,7 @@ def time_alone(
     candidate.lender.close()  # the memory that it had goes with it
     make_room(candidate.device)
     if isinstance(clock.relay, Shown) and clock.confirmed():
-        measured = _handed_over_alone(exam, candidate, baseline, found, clock, measured)
+        measured = _handed_over_alone(exam, candidate, baseline, calls, found, clock, measured)
     sets = [exam.arguments() for _ in range(calls)]
     lender = baseline.lender
     if lender.on_device and not lender.roomy:
@@ -90,21 +90,24 @@ def time_alone(
 
 
 def _handed_over_alone(
-    exam: Exam, candidate: Session, baseline: Session, found: Findings, clock: Clock, measured: Measurement
+    exam: Exam, candidate: Session, baseline: Session, calls: int, found: Findings, clock: Clock, measured: Measurement
 ) -> Measurement:
     """What is left of a gain that a relay showed."""
     assert isinstance(clock.relay, Shown)
-    before, alone = clock.relay, Relay(exam, candidate, baseline, found).alone()
+    before, alone = clock.relay, Relay(exam, candidate, baseline, found, calls).alone()
     clock.relay = before.beside(alone)
-    if not clock.confirmed():
+    confirmed = clock.confirmed()
+    decision = decide(clock.ratio(), measured.noise, confirmed=confirmed)
+    if decision is not Decision.FASTER:
         evidence = (
             f"the baseline handed the device back {1e3 * (before.passed - alone):.3g} us later beside it than when it"
             f" was gone, of {1e3 * before.saved:.3g} us that it seems to save"
         )
         found.flag(Flag(name="disturbed_baseline", evidence=evidence))
-        return replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
+    if not confirmed:
+        return replace(measured, decision=decision, confirmed=False)
     told = clock.told().mean if clock.is_capped() else None
-    return replace(measured, ratio=clock.ratio(), time=clock.shown(), told=told)
+    return replace(measured, ratio=clock.ratio(), time=clock.shown(), told=told, decision=decision)
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -23,14 +23,15 @@ from kernelyard.sandbox.device_memory import DriverError
 from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.session import Session
 
-LONGEST_MS = 1.0
-"""Calls of the baseline's above this are timed by requests as a whole, of which less is launching."""
+LONGEST_MS = 10.0
+"""Calls of the baseline's above this are timed by requests as a whole, of which next to nothing is launching: a relay
+takes fifty calls of either side at least."""
 CALLS = 4
-"""A relay, all of them enqueued before the first may run: a thousand launches is what a device's queue holds, and a
-model has a hundred."""
+"""A relay at most, all of them enqueued before the first may run. A device's queue holds a thousand launches, so a
+solution that seems to wait for the device is asked for one at a time."""
 LEAST_PAIRS, MOST_PAIRS = 12, 32
 """Of relays, one of either side each."""
-NARROW_MS, NARROW_SHARE = 3e-4, 0.01
+NARROW_MS, NARROW_SHARE = 3e-4, 0.005
 """There are enough where the interval's half width is below this, or this share of a call."""
 FAILS = (Status.RUNTIME_ERROR, Status.OUT_OF_MEMORY)
 """What a worker says of itself when a model raises, and lives."""
@@ -41,8 +42,9 @@ TRIMMED = 0.15
 class Relay:
     """Both sides of it, for one verdict."""
 
-    def __init__(self, exam: Exam, candidate: Session, baseline: Session, found: Findings) -> None:
+    def __init__(self, exam: Exam, candidate: Session, baseline: Session, found: Findings, calls: int) -> None:
         self.exam, self.candidate, self.baseline, self.found = exam, candidate, baseline, found
+        self.calls = min(calls, CALLS)
         self._cold = ColdCache(exam.device)
 
     def is_taken_up(self) -> bool:
@@ -67,8 +69,11 @@ class Relay:
         try:
             for pair in range(1 + MOST_PAIRS):
                 taken = self.found.undisturbed(self._pair)
+                if taken is None and self.calls > 1:
+                    self.calls = 1
+                    taken = self.found.undisturbed(self._pair)
                 if taken is None:
-                    return "its calls wait for the device, so that they are not all enqueued before the first runs"
+                    return "its call waits for the device, so that it is not enqueued before it may run"
                 if pair:  # the first has memory to ask for
                     passed.append(taken[0])
                     saved.append(taken[0] - taken[1])
@@ -108,9 +113,9 @@ class Relay:
         return None if honest is None or own_ms is None else (honest, own_ms)
 
     def _turn(self, session: Session) -> float | None:
-        sets = [self.exam.arguments() for _ in range(CALLS)]
+        sets = [self.exam.arguments() for _ in range(self.calls)]
         # Of the baseline as many are kept, and not looked at: what is read between two calls lies in the cache.
-        relayed = session.relay(sets, self.exam.answer, some_of(CALLS), self._cold)
+        relayed = session.relay(sets, self.exam.answer, some_of(self.calls), self._cold)
         if relayed is None:
             return None
         for kept in relayed.kept:
@@ -120,10 +125,11 @@ class Relay:
 
 
 def begun(
-    exam: Exam, candidate: Session, baseline: Session, found: Findings, baseline_ms: float, *, small: bool
+    exam: Exam, candidate: Session, baseline: Session, found: Findings, calls: int, baseline_ms: float
 ) -> Relay | None:
-    """The relay by which gains over calls so short are to be shown; None where there is none."""
-    if not (small and baseline_ms < LONGEST_MS and candidate.lender.on_device and baseline.lender.on_device):
+    """The relay by which gains over calls so short are to be shown, `calls` at most at a time; None where there is
+    none."""
+    if not (baseline_ms < LONGEST_MS and candidate.lender.on_device and baseline.lender.on_device):
         return None
-    relay = Relay(exam, candidate, baseline, found)
+    relay = Relay(exam, candidate, baseline, found, calls)
     return relay if found.undisturbed(relay.is_taken_up) else None

@@ -209,7 +209,9 @@ def _rounds(
             clock.add(done)
         else:
             most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
-            relay = begun(exam, candidate, baseline, found, done.baseline.event, small=small)
+            if small:
+                room = plan.calls_of(question_bytes)
+                relay = begun(exam, candidate, baseline, found, room, done.baseline.event)
         usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
         bare_calls = most_bare_calls if relay is None and claimed(usual, done.honest.event, kernels) else 0
         tried += 1

@@ -32,19 +32,16 @@ class Relaying(Exchange):
         """Where the last calls' inputs lie, by call, which the worker had no copies of."""
         self._course: tuple[DeviceBytes, int] | None = None
         """Of the next relay: the memory, and what the first call's words are to be."""
-        self._is_relay_over = False
 
     def relay(
         self, sets: Sequence[Sequence[Any]], answer: Sequence[Tensor], keep: Sequence[int], cold: ColdCache
     ) -> Relayed | None:
         """Hand the device to the candidate for a call on each set of arguments, and have it back (`sandbox.relay`).
 
-        None where the candidate waits for the device within its calls, so that they cannot be enqueued before the first
-        of them may run; there is no relay with it from then on. `answer`: tensors like those of one call; `keep`: calls
-        whose outputs are the judge's before the next one's inputs are written.
+        None where the candidate waits for the device within its calls, or where there are more launches than a device's
+        queue holds, so that they cannot all be enqueued before the first of them may run. `answer`: tensors like those
+        of one call; `keep`: calls whose outputs are the judge's before the next one's inputs are written.
         """
-        if self._is_relay_over:
-            return None
         trees, tensors = flattened(sets)
         specs, size = layout([tensor for own in tensors for tensor in own], HEADER)
         left = iter(specs)
@@ -55,37 +52,35 @@ class Relaying(Exchange):
         if self._course is None or self._course[0] is not memory:
             memory.clear(HEADER)
             self._course = memory, 1
-        first = self._course[1]
+        first, self._course = self._course[1], None  # until the device is back
         course = Course(memory, cold, first)
         request = self._worded("relay", memory, arguments=trees, tensors=dumped(grouped), first=first, room=begin)
         self._take_inputs_back()
         self._put(request)
+        are_enqueued = self.channel.is_readable(ENQUEUED_SECONDS)
         try:
-            if not self.channel.is_readable(ENQUEUED_SECONDS):
-                self._is_relay_over = True
+            if not are_enqueued:
                 let_go(memory)
             reply = self._understood(self._heard(), request.nonce)
         except Ended:
-            self._is_relay_over = True
             let_go(memory)
             raise
-        if not self._is_relay_over:
-            rooms = {i: torch.full((slot,), POISON, dtype=torch.uint8, device=self.device) for i in keep}
-            outputs = {i: self._places(reply, i, begin, memory, own_specs, rooms[i]) for i in keep}
-            course.enqueue([list(zip(*pair, strict=True)) for pair in zip(grouped, tensors, strict=True)], outputs)
-            self._course = memory, first + len(sets)
-            self._inputs = memory, grouped
-            with self._in_time() as deadline:
-                if not course.wait(deadline, self.channel.is_readable):
-                    self._is_relay_over = True
-                    let_go(memory)
-                    if time.monotonic() > deadline:
-                        raise TimeoutError
-                    self.channel.receive_body(deadline)  # the worker's death, if that is what there is to read
-                    raise self._broken("calls that end without a word on the device")
-        self._understood(self._heard(), request.nonce)
-        if self._is_relay_over:
+        if not are_enqueued:
+            self._understood(self._heard(), request.nonce)
             return None
+        rooms = {i: torch.full((slot,), POISON, dtype=torch.uint8, device=self.device) for i in keep}
+        outputs = {i: self._places(reply, i, begin, memory, own_specs, rooms[i]) for i in keep}
+        course.enqueue([list(zip(*pair, strict=True)) for pair in zip(grouped, tensors, strict=True)], outputs)
+        self._inputs = memory, grouped
+        with self._in_time() as deadline:
+            if not course.wait(deadline, self.channel.is_readable):
+                let_go(memory)
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+                self.channel.receive_body(deadline)  # the worker's death, if that is what there is to read
+                raise self._broken("calls that end without a word on the device")
+        self._understood(self._heard(), request.nonce)
+        self._course = memory, first + len(sets)
         kept = tuple(Kept(i, reply.delivered[i].outputs, rooms[i], reply.delivered[i].written) for i in keep)
         return Relayed(course.milliseconds(), kept)
 
