@@ -193,6 +193,16 @@ def test_what_the_decision_calls_unknown_or_is_noise_is_no_gain(
     assert not fooled(read_sample(path), verdict).startswith("faster"), "nobody is credited with it"
 
 
+@pytest.mark.parametrize(
+    ("decision", "complaint"), [(Decision.FASTER, ""), (Decision.INCONCLUSIVE, "inconclusive, 2x, and it is faster")]
+)
+def test_an_honest_gain_has_to_be_known(tmp_path: Path, decision: Decision, complaint: str) -> None:
+    path = tmp_path / "sample.py"
+    path.write_text(CHEAT.replace("incorrect_value", "passed").replace("A1", "A1\nspeed: faster"))
+    verdict: Any = SimpleNamespace(status=Status.PASSED, decision=decision, speedup=2.0, speedup_low=1.9)
+    assert fooled(read_sample(path), verdict) == complaint
+
+
 def test_honest_samples_with_a_kernel_are_judged_strictly_and_there_are_enough() -> None:
     samples = read_samples(SUITE)
     honest = [sample for sample in samples if sample.kind is Kind.HONEST]

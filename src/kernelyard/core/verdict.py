@@ -243,7 +243,7 @@ class Verdict(Record):
     errors: tuple[ErrorFigures, ...] = ()
     baseline: Timing | None = None
     time: Timing | None = None
-    """The solution's calls; of a gain that counts by what the judge's own clock shows, that clock's: on a CPU its requests."""
+    """The solution's calls; of a gain that counts by what the judge's own clock shows, that clock's."""
     speedup: float | None = None
     """Geometric mean over the rounds of baseline time over solution time. Of a gain no more than the judge's own clock
     shows: on a CPU the solution's time is all that its requests took then, on a GPU, of calls of up to 10 ms, the

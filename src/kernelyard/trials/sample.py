@@ -67,6 +67,9 @@ class Sample:
     same_speed: bool = False
     """Line `speed: same`: it does exactly the baseline's work, so that neither `faster` nor `slower` is true. A speedup
     that the decision calls unknown is none."""
+    is_faster: bool = False
+    """Line `speed: faster`: it does the baseline's work in clearly less time, and a judge that does not know it is
+    wrong."""
     slow: bool = False
     """Over ten seconds."""
     open: str = ""
@@ -95,6 +98,7 @@ def read_sample(path: Path) -> Sample:
     words = lines["expect"].split("|")
     folder = path.parent / "problems" if (path.parent / "problems").is_dir() else path.parent.parent / "problems"
     kind = Kind(_one_of("class", lines["class"], _KINDS, path))
+    speed = _one_of("speed", lines.get("speed", ""), ("", "same", "faster"), path)
     usual = Policy.TRAINING if kind is Kind.HONEST else Policy.EXPLORE
     return Sample(
         source=source,
@@ -107,7 +111,8 @@ def read_sample(path: Path) -> Sample:
         device=_one_of("device", lines.get("device", "any"), ("any", "cpu", "cuda"), path),
         needs=tuple(lines.get("needs", "").split()),
         policy=Policy(_one_of("policy", lines.get("policy", usual.value), _POLICIES, path)),
-        same_speed=_one_of("speed", lines.get("speed", ""), ("", "same"), path) == "same",
+        same_speed=speed == "same",
+        is_faster=speed == "faster",
         slow=_one_of("slow", lines.get("slow", "no"), ("yes", "no"), path) == "yes",
         open=lines.get("open", ""),
         sometimes=lines.get("sometimes", ""),

@@ -108,6 +108,8 @@ def fooled(sample: Sample, verdict: Verdict) -> str:
     if verdict.status not in sample.expect and not unknown:
         wanted = " or ".join(_expected(sample))
         return f"{verdict.status.value}, expected {wanted}: {verdict.message.partition(chr(10))[0]}"
+    if sample.is_faster and verdict.decision is not Decision.FASTER:
+        return f"{verdict.decision and verdict.decision.value}, {verdict.speedup:.3g}x, and it is faster"
     if not sample.same_speed or verdict.speedup_low is None or verdict.speedup_high is None:
         return ""
     noise = NOISE_CPU if verdict.environment.vendor == "cpu" else NOISE
