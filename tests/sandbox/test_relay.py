@@ -80,10 +80,11 @@ def relayed(code: str, device: torch.device, calls: int = 4, rounds: int = 3) ->
         session.await_start()
         session.load("s.py", SOURCE.format(code=code), "ModelNew", [], 0, torch.float32, {})
         session.phase = Phase.TIME
-        for _ in range(rounds):
+        for i_round in range(1 + rounds):
             sets = [[torch.randn(512, 1000, device=device)] for _ in range(calls)]
             ran = session.relay(sets, (sets[0][0],), range(calls), cold)
-            found.append(ran and (sets, ran))
+            if i_round:  # the first has kernels to load, for which the driver waits
+                found.append(ran and (sets, ran))
             if ran:
                 assert all(session.inputs_are(i, own, torch.equal) for i, own in enumerate(sets))
     return found

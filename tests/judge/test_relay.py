@@ -1,0 +1,146 @@
+"""Pairs of relays with sessions that only pretend: what is shown of a gain, and what of who does not take part."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kernelyard.core.verdict import Phase, Status
+from kernelyard.judge.findings import End, Findings
+from kernelyard.judge.relay import CALLS, LEAST_PAIRS, MOST_PAIRS, Relay, begun
+from kernelyard.judge.shown import Shown
+from kernelyard.sandbox.device_memory import DriverError
+from kernelyard.sandbox.exchange import Ended
+from kernelyard.sandbox.returned import Relayed
+
+CPU = torch.device("cpu")
+HAND_OVER = 0.5
+Answer = float | None | Exception
+
+
+class Side:
+    """A session whose relays take, in ms a call, what `answers` says in turn."""
+
+    def __init__(self, answers: Callable[[], Iterator[Answer]]) -> None:
+        self.answers = answers()
+        self.asked: list[int] = []
+        self.device = CPU
+        self.lender = SimpleNamespace(on_device=True)
+
+    def relay(self, sets: Sequence[Any], _answer: object, keep: Sequence[int], _cold: object) -> Relayed | None:
+        self.asked.append(len(sets))
+        assert all(0 <= call < len(sets) for call in keep)
+        answer = next(self.answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return None if answer is None else Relayed((HAND_OVER + answer,) * len(sets), ())
+
+    @contextmanager
+    def still(self, _otherwise: Status = Status.REJECTED) -> Iterator[None]:
+        yield
+
+
+def always(answer: Answer) -> Callable[[], Iterator[Answer]]:
+    return lambda: itertools.repeat(answer)
+
+
+def first(*answers: Answer, then: Answer) -> Callable[[], Iterator[Answer]]:
+    return lambda: itertools.chain(answers, itertools.repeat(then))
+
+
+def ended(status: Status) -> Ended:
+    return Ended(status, Phase.TIME, "what the worker said")
+
+
+HONEST = always(0.02)
+
+
+def relay(own: Callable[[], Iterator[Answer]], honest: Callable[[], Iterator[Answer]] = HONEST) -> Relay:
+    exam: Any = SimpleNamespace(device=CPU, answer=(), arguments=list)
+    candidate, baseline = Side(own), Side(honest)
+    return Relay(exam, candidate, baseline, Findings(), CALLS)  # type: ignore[arg-type]
+
+
+def test_what_is_saved_is_the_difference_of_both_sides() -> None:
+    made = relay(always(0.008))
+    shown = made.shown(0.02)
+    assert isinstance(shown, Shown) and shown.ratio.mean == pytest.approx(2.5)
+    assert shown.passed == pytest.approx(HAND_OVER + 0.02)
+    assert made.candidate.asked == [CALLS] * (1 + LEAST_PAIRS)  # type: ignore[attr-defined]
+
+
+def test_pairs_go_on_while_the_interval_is_wide_and_no_longer() -> None:
+    restless = itertools.cycle([0.004, 0.012])
+    made = relay(lambda: restless)
+    assert isinstance(made.shown(0.02), Shown)
+    assert len(made.candidate.asked) == 1 + MOST_PAIRS  # type: ignore[attr-defined]
+
+
+def test_one_late_hand_over_in_ten_is_no_gain() -> None:
+    late = itertools.cycle([0.02] * 9 + [1.5])
+    shown = relay(always(0.02), lambda: late).shown(0.02)
+    assert isinstance(shown, Shown) and abs(shown.saved) < 1e-6
+
+
+def test_who_could_not_be_enqueued_is_asked_again_and_then_for_one_call_at_a_time() -> None:
+    made = relay(first(None, then=0.01))
+    assert isinstance(made.shown(0.02), Shown)
+    assert set(made.candidate.asked) == {CALLS}  # type: ignore[attr-defined]
+    made = relay(first(None, None, then=0.01))
+    assert isinstance(made.shown(0.02), Shown)
+    assert made.candidate.asked[:3] == [CALLS, CALLS, 1] and set(made.candidate.asked[3:]) == {1}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "waits for the device"),
+        (ended(Status.RUNTIME_ERROR), "fails where its calls are enqueued together: what the worker said"),
+        (ended(Status.OUT_OF_MEMORY), "fails where its calls are enqueued together"),
+        (torch.OutOfMemoryError("none left"), "leaves the judge no room"),
+    ],
+)
+def test_nothing_is_shown_of_who_does_not_take_part(answer: Answer, said: str) -> None:
+    shown = relay(always(answer)).shown(0.02)
+    assert isinstance(shown, str) and said in shown
+
+
+def test_a_worker_that_is_gone_ends_the_verdict() -> None:
+    with pytest.raises(Ended, match="what the worker said"):
+        relay(always(ended(Status.CRASHED))).shown(0.02)
+
+
+@pytest.mark.parametrize(
+    ("honest", "taken_up"),
+    [
+        (always(0.02), True),
+        (first(None, then=0.02), True),
+        (always(None), False),
+        (always(ended(Status.RUNTIME_ERROR)), False),
+        (always(DriverError("not supported")), False),
+        (always(torch.OutOfMemoryError("none left")), False),
+    ],
+)
+def test_where_the_baseline_does_not_take_part_there_is_none(
+    honest: Callable[[], Iterator[Answer]], taken_up: bool
+) -> None:
+    made = relay(always(0.01), honest)
+    got = begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 0.02)
+    assert (got is not None) == taken_up
+
+
+def test_a_baseline_that_is_gone_is_nobodys_fault() -> None:
+    with pytest.raises(End) as end:
+        relay(always(0.01), always(ended(Status.CRASHED))).is_taken_up()
+    assert end.value.status is Status.INFRA_ERROR
+
+
+def test_of_long_calls_and_in_the_hosts_memory_there_is_none() -> None:
+    made = relay(always(0.01))
+    assert begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 11.0) is None
+    made.candidate.lender.on_device = False
+    assert begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 0.02) is None
