@@ -69,7 +69,7 @@ class Relaying(Exchange):
             self._understood(self._heard(), request.nonce)
             return None
         rooms = {i: torch.full((slot,), POISON, dtype=torch.uint8, device=self.device) for i in keep}
-        outputs = {i: self._places(reply, i, begin, memory, own_specs, rooms[i]) for i in keep}
+        outputs = {i: self._places(reply, i, memory, own_specs, rooms[i]) for i in keep}
         course.enqueue([list(zip(*pair, strict=True)) for pair in zip(grouped, tensors, strict=True)], outputs)
         self._inputs = memory, grouped
         with self._in_time() as deadline:
@@ -85,9 +85,9 @@ class Relaying(Exchange):
         return Relayed(course.milliseconds(), kept)
 
     def _places(
-        self, reply: Reply, call: int, begin: int, memory: DeviceBytes, like: Sequence[TensorSpec], room: Tensor
+        self, reply: Reply, call: int, memory: DeviceBytes, like: Sequence[TensorSpec], room: Tensor
     ) -> list[tuple[int, Tensor]]:
-        """Where a call's outputs will lie, if they are as expected, and the part of `room` for each."""
+        """Where a call's outputs will lie, in an input too, if they are as expected; and the part of `room` for each."""
         if len(reply.delivered) <= call or len(reply.placed) <= call:
             raise self._broken("a relay's calls without their outputs")
         delivered, placed = reply.delivered[call], reply.placed[call]
@@ -97,7 +97,7 @@ class Relaying(Exchange):
         parts = [room[spec.offset : end] for spec, end in zip(like, ends, strict=True)]
         found = []
         for spec, offset, part in zip(like, placed, parts, strict=True):
-            if offset < begin or offset + spec.nbytes > memory.size:
+            if offset < HEADER or offset + spec.nbytes > memory.size:
                 raise self._broken("an output beyond the memory that was lent for it")
             found.append((offset, part[: spec.nbytes]))
         return found
