@@ -1,5 +1,8 @@
 """What a relay shows of a gain, and what is credited by it."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -27,7 +30,7 @@ def clock(told: float, relay: Shown | str) -> Clock:
 
 
 def shown(ratio: float) -> Shown:
-    return Shown(saved=BASELINE - BASELINE / ratio, half=HALF, baseline=BASELINE, passed=0.5)
+    return Shown(saved=BASELINE - BASELINE / ratio, half=HALF, baseline=BASELINE, passed=(0.5, 0.0))
 
 
 def test_what_is_saved_is_a_ratio_and_its_interval() -> None:
@@ -61,7 +64,7 @@ def test_no_more_is_credited_than_is_shown() -> None:
         (shown(1.0), "1x ("),
         (shown(1.09), "1.09x ("),
         ("its calls wait for the device", "its calls wait for the device"),
-        (Shown(saved=2 * BASELINE, half=HALF, baseline=BASELINE, passed=3.0), "no call saves more"),
+        (Shown(saved=2 * BASELINE, half=HALF, baseline=BASELINE, passed=(3.0, 0.0)), "no call saves more"),
     ],
     ids=["none", "within what differs for good", "refused", "more than there is"],
 )
@@ -81,9 +84,17 @@ def test_what_is_not_told_needs_no_flag() -> None:
 def test_what_holds_up_the_baseline_alone_is_no_gain() -> None:
     """It is handed back 9 of the 10 us sooner when the solution is gone."""
     before = shown(2.0)
-    assert before.beside(before.passed - 0.009).saved == pytest.approx(before.saved - 0.009)
-    assert not clock(2.0, before.beside(before.passed - 0.009)).confirmed()
-    assert before.beside(before.passed + 0.008) == before, "a baseline that is slower alone adds nothing"
+    left = before.beside((0.5 - 0.009, 0.0))
+    assert left.saved == pytest.approx(before.saved - 0.009) and left.half == before.half
+    assert not clock(2.0, left).confirmed()
+    assert before.beside((0.5 + 0.008, 0.0)) == before, "a baseline that is slower alone adds nothing"
+
+
+def test_what_is_not_sure_of_the_baseline_is_not_sure_of_the_gain() -> None:
+    unsure = replace(shown(2.0), passed=(0.5, 0.003)).beside((0.5, 0.004))
+    assert unsure.half == pytest.approx(math.hypot(HALF, 0.003, 0.004))
+    assert clock(2.0, unsure).confirmed()
+    assert not clock(2.0, unsure.beside((0.5, 0.008))).confirmed()
 
 
 def test_a_view_and_memory_are_no_kernels() -> None:

@@ -77,7 +77,7 @@ def relayed(code: str, device: torch.device, calls: int = 4, rounds: int = 3) ->
     """What comes of some relays of calls on inputs of their own: each call's input, and what was kept."""
     post = Post(choose(None, str(device)), Limits(), str(device))
     cold, found = ColdCache(device), []
-    with Pool(post, replenish=False) as pool, Session(pool.take(), device, Deadlines(time=20.0)) as session:
+    with Pool(post, replenish=False) as pool, Session(pool.take(), device, Deadlines(time=10.0)) as session:
         session.await_start()
         session.load("s.py", SOURCE.format(code=code), "ModelNew", [], 0, torch.float32, {})
         session.phase = Phase.TIME
@@ -127,12 +127,17 @@ def test_a_call_that_fails_is_told(device: torch.device) -> None:
 
 
 @pytest.mark.gpu
-def test_who_never_hands_the_device_back_is_found(device: torch.device) -> None:
-    """Answers that the calls were enqueued and done, and has not given the word."""
+@pytest.mark.parametrize(
+    ("calls", "said", "status"),
+    [(1, "without a word on the device", Status.REJECTED), (4, "no answer within", Status.TIMEOUT)],
+)
+def test_who_never_hands_the_device_back_is_found(calls: int, said: str, status: Status, device: torch.device) -> None:
+    """Of one call he says that it is done; with several he waits for the next one's word himself."""
     silent = "import sys; sys.modules['__main__'].DeviceBytes.put_value = lambda *_: None; return torch.softmax(x, -1)"
-    with pytest.raises(Ended, match="without a word on the device") as ended:
-        relayed(silent, device)
-    assert ended.value.status is Status.REJECTED
+    with pytest.raises(Ended, match=said) as ended:
+        relayed(silent, device, calls)
+    assert ended.value.status is status
+    assert torch.ones(3, device=device).sum().item() == 3, "the judge's own device goes on"
 
 
 @pytest.mark.gpu

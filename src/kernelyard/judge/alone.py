@@ -19,7 +19,6 @@ from kernelyard.judge.decision import band, decide
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, Measurement, blameless
 from kernelyard.judge.question import bytes_of
-from kernelyard.judge.relay import Relay
 from kernelyard.judge.room import leaves_some, make_room
 from kernelyard.judge.shown import Shown
 from kernelyard.judge.turns import lay_anew, none_of, take_turn, unseen
@@ -53,8 +52,6 @@ def time_alone(
     gave_back(max(0, _free_bytes(candidate.device) - before), candidate.device)
     candidate.lender.close()  # the memory that it had goes with it
     make_room(candidate.device)
-    if isinstance(clock.relay, Shown) and clock.confirmed():
-        measured = _handed_over_alone(exam, candidate, baseline, calls, found, clock, measured)
     sets = [exam.arguments() for _ in range(calls)]
     lender = baseline.lender
     if lender.on_device and not lender.roomy:
@@ -86,25 +83,31 @@ def time_alone(
         if measured.decision is not Decision.SLOWER:
             # Not confirmed: an analysis credits the ratio of what is.
             measured = replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
+    if measured.decision is Decision.FASTER and clock.handed_alone is not None:
+        # Last, for what is left of a process may hold the device up as well.
+        measured = _handed_over_alone(clock.handed_alone(), clock, measured, found)
     found.measured = replace(measured, baseline_alone=alone)
 
 
 def _handed_over_alone(
-    exam: Exam, candidate: Session, baseline: Session, calls: int, found: Findings, clock: Clock, measured: Measurement
+    alone: tuple[float, float] | None, clock: Clock, measured: Measurement, found: Findings
 ) -> Measurement:
-    """What is left of a gain that a relay showed."""
-    assert isinstance(clock.relay, Shown)
-    before, alone = clock.relay, Relay(exam, candidate, baseline, found, calls).alone()
-    clock.relay = before.beside(alone)
-    confirmed = clock.confirmed()
-    decision = decide(clock.ratio(), measured.noise, confirmed=confirmed)
-    if decision is not Decision.FASTER:
+    """What is left of a gain that a relay showed, of which the baseline hands the device back in `alone` ms."""
+    before = clock.relay
+    assert isinstance(before, Shown)
+    if alone is None:
+        left, evidence = False, "the baseline no longer hands the device back when it is gone, so that nothing is known"
+    else:
+        clock.relay = before.beside(alone)
+        left = clock.confirmed()
         evidence = (
-            f"the baseline handed the device back {1e3 * (before.passed - alone):.3g} us later beside it than when it"
-            f" was gone, of {1e3 * before.saved:.3g} us that it seems to save"
+            f"the baseline handed the device back {1e3 * (before.passed[0] - alone[0]):.3g} us later beside it than"
+            f" when it was gone, of {1e3 * before.saved:.3g} us that it seems to save"
         )
+    decision = decide(clock.ratio(), measured.noise, confirmed=left)
+    if decision is not Decision.FASTER:
         found.flag(Flag(name="disturbed_baseline", evidence=evidence))
-    if not confirmed:
+    if not left:
         return replace(measured, decision=decision, confirmed=False)
     told = clock.told().mean if clock.is_capped() else None
     return replace(measured, ratio=clock.ratio(), time=clock.shown(), told=told, decision=decision)

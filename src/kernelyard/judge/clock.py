@@ -20,7 +20,7 @@ one over the other. What the protocol costs is held against the solution there.
 """
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -174,6 +174,8 @@ class Clock:
         self.rounds: list[Round] = []
         self.relay: Shown | str | None = None
         """Of a gain of short calls on a GPU, what the device shows of it, or why it shows nothing."""
+        self.handed_alone: Callable[[], tuple[float, float] | None] | None = None
+        """How long the baseline takes to hand the device back; for when the solution is gone."""
 
     def add(self, one: Round) -> None:
         self.rounds.append(one)

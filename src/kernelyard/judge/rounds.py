@@ -231,6 +231,7 @@ def _rounds(
             break
     if relay is not None and decide(clock.told(), clock.noise(), confirmed=True) is Decision.FASTER:
         on_phase("handing the device over")
+        clock.handed_alone = relay.alone
         clock.relay = relay.shown(median([one.honest.event for one in clock.counted()]))
     return clock
 

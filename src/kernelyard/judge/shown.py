@@ -1,5 +1,6 @@
 """A gain as a relay shows it: how much sooner the device is handed back."""
 
+import math
 from dataclasses import dataclass, replace
 
 from kernelyard.judge.statistics import Ratio
@@ -16,8 +17,8 @@ class Shown:
     half: float
     baseline: float
     """ms of a call of the baseline's."""
-    passed: float
-    """ms until the baseline handed the device back."""
+    passed: tuple[float, float]
+    """ms until the baseline handed the device back, and half of the interval."""
 
     @property
     def ratio(self) -> Ratio:
@@ -25,10 +26,11 @@ class Shown:
         low, high = (self._over(self.saved + side * (self.half + APART_MS)) for side in (-1, 1))
         return Ratio(self._over(self.saved), low, high)
 
-    def beside(self, alone: float) -> "Shown":
-        """What is left of it where the baseline hands the device back in `alone` ms when the solution is gone: what a
-        solution leaves waiting on the device holds up who is handed it next."""
-        return replace(self, saved=self.saved - max(0.0, self.passed - alone))
+    def beside(self, alone: tuple[float, float]) -> "Shown":
+        """What is left of it where the baseline hands the device back in `alone` ms, with half of their interval, when
+        the solution is gone: what a solution leaves waiting on the device holds up who is handed it next."""
+        late = max(0.0, self.passed[0] - alone[0])
+        return replace(self, saved=self.saved - late, half=math.hypot(self.half, self.passed[1], alone[1]))
 
     def _over(self, saved: float) -> float:
         return self.baseline / max(self.baseline - saved, 1e-3 * self.baseline)

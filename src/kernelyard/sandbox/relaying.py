@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kernelyard.core.cold_cache import ColdCache
+from kernelyard.sandbox.clearing import seconds_until_clear
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared
 from kernelyard.sandbox.exchange import Ended, Exchange
@@ -56,6 +57,8 @@ class Relaying(Exchange):
         course = Course(memory, cold, first)
         request = self._worded("relay", memory, arguments=trees, tensors=dumped(grouped), first=first, room=begin)
         self._take_inputs_back()
+        if pause := seconds_until_clear(self.device):
+            time.sleep(pause)
         self._put(request)
         are_enqueued = self.channel.is_readable(ENQUEUED_SECONDS)
         try:
@@ -87,7 +90,8 @@ class Relaying(Exchange):
     def _places(
         self, reply: Reply, call: int, memory: DeviceBytes, like: Sequence[TensorSpec], room: Tensor
     ) -> list[tuple[int, Tensor]]:
-        """Where a call's outputs will lie, in an input too, if they are as expected; and the part of `room` for each."""
+        """Where a call's outputs will lie, if they are as expected, and the part of `room` for each. One may lie in an
+        input."""
         if len(reply.delivered) <= call or len(reply.placed) <= call:
             raise self._broken("a relay's calls without their outputs")
         delivered, placed = reply.delivered[call], reply.placed[call]

@@ -69,7 +69,7 @@ def test_what_is_saved_is_the_difference_of_both_sides() -> None:
     made = relay(always(0.008))
     shown = made.shown(0.02)
     assert isinstance(shown, Shown) and shown.ratio.mean == pytest.approx(2.5)
-    assert shown.passed == pytest.approx(HAND_OVER + 0.02)
+    assert shown.passed == pytest.approx((HAND_OVER + 0.02, 0.0))
     assert made.candidate.asked == [CALLS] * (1 + LEAST_PAIRS)  # type: ignore[attr-defined]
 
 
@@ -131,6 +131,15 @@ def test_where_the_baseline_does_not_take_part_there_is_none(
     made = relay(always(0.01), honest)
     got = begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 0.02)
     assert (got is not None) == taken_up
+
+
+def test_the_baseline_alone_is_asked_as_before_and_known_only_if_it_goes_on() -> None:
+    made = relay(always(0.01), first(0.5, then=0.02))
+    assert made.alone() == pytest.approx((HAND_OVER + 0.02, 0.0)), "the first meets what the end of a process leaves"
+    assert made.baseline.asked == [CALLS] * (1 + MOST_PAIRS)  # type: ignore[attr-defined]
+    made.calls = 1
+    assert made.alone() is not None and made.baseline.asked[-1] == 1  # type: ignore[attr-defined]
+    assert relay(always(0.01), first(0.02, 0.02, None, then=0.02)).alone() is None
 
 
 def test_a_baseline_that_is_gone_is_nobodys_fault() -> None:
