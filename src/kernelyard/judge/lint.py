@@ -25,7 +25,7 @@ MENTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "looks_around": (
         ("inspect.stack", "sys._getframe", "gc.get_objects", "gc.get_referrers", "inspect.currentframe",
          "sys.modules.values", "sys.modules.items", "f_back", "f_globals", "f_locals", "tb_frame", "gi_frame",
-         "__globals__", "__subclasses__"),
+         "__globals__", "__subclasses__", "sys.__dict__", "builtins.__dict__"),
         r"/proc/self|\bPyEval_Get\w+|\bPyGC_\w+|\bPyThreadState_\w+",
     ),
     "reaches_into_worker": ((), r"""["']__main__["']|\bkernelyard\.(sandbox|judge)\b"""),
@@ -41,6 +41,9 @@ OWN_MODULE = ("__name__", "__module__")
 GUARDED = ("torch", "time", "sys", "os", "builtins", "gc", "triton")
 # The worker's own program, whose classes it can be rewritten by.
 PROGRAM, PACKAGES = "__main__", ("kernelyard.sandbox", "kernelyard.judge")
+# By which modules are had by name, and the modules by which everything is. `importlib.import_module` is not among them:
+# of 3000 files of transformers, Liger and quack 15 import so what they do not name.
+IMPORTERS, INTERPRETER = ("__import__", "builtins.__import__"), ("sys", "builtins")
 BEGINNING = 32
 """Characters of a string that tell whether it is one of these."""
 
@@ -138,6 +141,9 @@ def _looks(tree: ast.Module, texts: dict[int, str]) -> Iterator[tuple[str, int]]
     """Modules that are looked for among all, or whose name is no word of the source; its own is `__name__`."""
     aliases = _aliases(tree)
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and _is_roundabout(node, aliases, texts):
+            yield "looks_around", node.lineno
+            continue
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             modules, named = node.value, id(node.slice) in texts or _dotted(node.slice, {}).endswith(OWN_MODULE)
         elif isinstance(node, (ast.For, ast.comprehension)):
@@ -146,6 +152,16 @@ def _looks(tree: ast.Module, texts: dict[int, str]) -> Iterator[tuple[str, int]]
             continue
         if not named and _dotted(modules, aliases) == "sys.modules":
             yield "looks_around", modules.lineno
+
+
+def _is_roundabout(call: ast.Call, aliases: dict[str, str], texts: dict[int, str]) -> bool:
+    """Whether it imports what the source does not name, or takes what `sys` or `builtins` has by another way."""
+    called, first, second = _dotted(call.func, aliases), call.args[0], call.args[1] if len(call.args) > 1 else None
+    if called in IMPORTERS:
+        return id(first) not in texts
+    if _dotted(first, aliases) not in INTERPRETER:
+        return False
+    return called == "vars" or (called == "getattr" and texts.get(id(second)) in (None, "modules", "_getframe"))
 
 
 def _texts(tree: ast.Module) -> dict[int, str]:

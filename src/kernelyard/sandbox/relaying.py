@@ -18,7 +18,7 @@ from kernelyard.sandbox.returned import Kept, Relayed, alike
 from kernelyard.sandbox.wire import POISON, Reply, TensorSpec, dumped, flattened, layout
 
 # How long a relay's calls may take to be enqueued: a hundred launches each do in milliseconds.
-ENQUEUED_SECONDS = 0.25
+ENQUEUED_SECONDS = 0.5
 # Room for a relay's answers and what lies between a model's kernels, in answers; and at least so much, for an
 # allocator's pieces are up to 20 MB.
 ROOM, LEAST_ROOM = 4, 128 << 20
