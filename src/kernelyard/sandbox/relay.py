@@ -32,6 +32,9 @@ GO, DONE, HEADER = 0, 256, 4096
 OVER = 2**31 - 1
 # Seconds: how often the judge looks, and how long the device may take for what a worker says is done.
 POLL, GRACE = 50e-6, 1.0
+# Passes over the cache before the first call, 0.36 ms on an H100: the host enqueues its parts meanwhile, and none of them
+# is waited for within it.
+AHEAD = 2
 # Of an allocator's pieces: what a tensor may ask of its memory.
 ALIGNED = 512
 
@@ -117,6 +120,8 @@ class Course:
         self.cold.flush(0)  # what a kernel has pinned in the cache; nothing is enqueued yet that it could wait for
         torch.cuda.synchronize(self.memory.device)
         with torch.cuda.stream(self._stream):
+            for _ in range(AHEAD):
+                self.cold.evict()
             for i, tensors in enumerate(inputs):
                 begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 begin.record()
