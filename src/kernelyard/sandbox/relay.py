@@ -32,8 +32,8 @@ GO, DONE, HEADER = 0, 256, 4096
 OVER = 2**31 - 1
 # Seconds: how often the judge looks, and how long the device may take for what a worker says is done.
 POLL, GRACE = 50e-6, 1.0
-# Passes over the cache before the first call, 0.36 ms on an H100: the host enqueues that call's parts meanwhile, and none
-# of them is waited for.
+# Passes over the cache before the first call, 0.36 ms on an H100: the host enqueues that call's parts meanwhile, and
+# none of them is waited for.
 AHEAD = 2
 # Of an allocator's pieces: what a tensor may ask of its memory.
 ALIGNED = 512
