@@ -136,7 +136,10 @@ def test_where_the_baseline_does_not_take_part_there_is_none(
 def test_the_baseline_alone_is_asked_as_before_and_known_only_if_it_goes_on() -> None:
     made = relay(always(0.01), first(0.5, then=0.02))
     assert made.alone() == pytest.approx((HAND_OVER + 0.02, 0.0)), "the first meets what the end of a process leaves"
-    assert made.baseline.asked == [CALLS] * (1 + MOST_PAIRS)  # type: ignore[attr-defined]
+    assert made.baseline.asked == [CALLS] * (1 + LEAST_PAIRS)  # type: ignore[attr-defined]
+    restless = itertools.cycle([0.01, 0.03])
+    made = relay(always(0.01), lambda: restless)
+    assert made.alone() is not None and len(made.baseline.asked) == 1 + MOST_PAIRS  # type: ignore[attr-defined]
     made.calls = 1
     assert made.alone() is not None and made.baseline.asked[-1] == 1  # type: ignore[attr-defined]
     assert relay(always(0.01), first(0.02, 0.02, None, then=0.02)).alone() is None

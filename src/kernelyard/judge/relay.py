@@ -3,8 +3,7 @@
 Requests to workers take longer to launch than such calls take, so that no clock around them tells of a gain. A relay
 does (`sandbox.relay`): the device alone has a part in it. What a call of the baseline takes longer there than one of
 the solution's, the solution's is quicker by; and how long the baseline's takes, its own worker says, which has nothing
-to hide. That the
-difference is one of the calls, and not of what surrounds them, is not certain (`shown.APART_MS`).
+to hide. That the difference is one of the calls, and not of what surrounds them, is not certain (`shown.APART_MS`).
 """
 
 import random
@@ -46,6 +45,7 @@ class Relay:
     def __init__(self, exam: Exam, candidate: Session, baseline: Session, found: Findings, calls: int) -> None:
         self.exam, self.candidate, self.baseline, self.found = exam, candidate, baseline, found
         self.calls = min(calls, CALLS)
+        self._narrow = NARROW_MS
         self._cold = ColdCache(exam.device)
 
     def is_taken_up(self) -> bool:
@@ -68,6 +68,7 @@ class Relay:
         `baseline_ms`: what a call takes the baseline by its own account. Some of the solution's answers are looked at.
         """
         saved, passed = list[float](), list[float]()
+        self._narrow = max(NARROW_MS, NARROW_SHARE * baseline_ms)
         try:
             for pair in range(1 + MOST_PAIRS):
                 taken = self.found.undisturbed(self._pair)
@@ -80,28 +81,37 @@ class Relay:
                 if pair:  # the first has memory to ask for
                     passed.append(taken[0])
                     saved.append(taken[0] - taken[1])
-                if len(saved) >= LEAST_PAIRS:
-                    mean, half = trimmed_mean(saved, TRIMMED)
-                    if half <= max(NARROW_MS, NARROW_SHARE * baseline_ms):
-                        break
+                if self._is_enough(saved):
+                    break
         except Ended as end:
             if end.status not in FAILS:
                 raise
             return f"it fails where its calls are enqueued together: {end.message}"
         except torch.OutOfMemoryError:
             return "it leaves the judge no room for calls that are enqueued together"
+        mean, half = trimmed_mean(saved, TRIMMED)
         return Shown(mean, half, baseline_ms, trimmed_mean(passed, TRIMMED))
 
     def alone(self) -> tuple[float, float] | None:
         """ms until the baseline hands the device back when the solution is gone, and half of their interval; None where
         it no longer does.
 
-        As many calls at a time as before, and as many times as there are pairs at most: some 5 ms each.
+        As many calls at a time as before, and as sure as the pairs were asked to be.
         """
+        took: list[float] = []
         with blameless():
-            took = [self._turn(self.baseline) for _ in range(1 + MOST_PAIRS)]
-        known = [passed for passed in took[1:] if passed is not None]
-        return trimmed_mean(known, TRIMMED) if len(known) == MOST_PAIRS else None
+            for turn in range(1 + MOST_PAIRS):
+                passed = self._turn(self.baseline)
+                if passed is None:
+                    return None
+                if turn:  # the first meets what the end of a process leaves to do
+                    took.append(passed)
+                if self._is_enough(took):
+                    break
+        return trimmed_mean(took, TRIMMED)
+
+    def _is_enough(self, values: list[float]) -> bool:
+        return len(values) >= LEAST_PAIRS and trimmed_mean(values, TRIMMED)[1] <= self._narrow
 
     def _pair(self) -> tuple[float, float] | None:
         """ms of a call of either side, with the hand-over, in random order."""
