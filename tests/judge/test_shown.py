@@ -10,7 +10,7 @@ from torch import nn
 from kernelyard.core.verdict import Decision
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import decide
-from kernelyard.judge.reference import kernels_of
+from kernelyard.judge.reference import kernel_count
 from kernelyard.judge.shown import APART_MS, Shown
 from kernelyard.sandbox.returned import Ran
 
@@ -102,5 +102,5 @@ def test_a_view_and_memory_are_no_kernels() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.softmax(torch.relu(x.view(4, 2)).t() + 1, -1) + torch.empty(2, 4)
 
-    assert kernels_of(Model(), [torch.ones(8)]) == 4
-    assert kernels_of(nn.Identity(), [torch.ones(8)]) == 1, "at least one is assumed"
+    assert kernel_count(Model(), [torch.ones(8)]) == 4
+    assert kernel_count(nn.Identity(), [torch.ones(8)]) == 1, "at least one is assumed"

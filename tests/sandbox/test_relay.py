@@ -1,5 +1,6 @@
 """The device handed to a worker and back."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,14 +9,24 @@ import torch
 
 from kernelyard.core.cold_cache import ColdCache
 from kernelyard.core.verdict import Phase, Status
+from kernelyard.sandbox import worker
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.launch import Limits, choose
 from kernelyard.sandbox.pool import Pool, Post
-from kernelyard.sandbox.relay import HEADER
+from kernelyard.sandbox.relay import DONE, GO, HEADER
 from kernelyard.sandbox.relaying import Relaying
 from kernelyard.sandbox.session import Session
-from kernelyard.sandbox.wire import Delivered, OutputSpec, Reply, TensorSpec, layout
+from kernelyard.sandbox.wire import (
+    Delivered,
+    OutputSpec,
+    Reply,
+    TensorSpec,
+    dumped,
+    flattened,
+    layout,
+    layout_of_groups,
+)
 
 LIKE, SLOT = layout([torch.empty(3, dtype=torch.float32), torch.empty(5, dtype=torch.int64)])
 SIZE = 16384
@@ -25,14 +36,18 @@ def _output(spec: TensorSpec) -> OutputSpec:
     return OutputSpec(name="", kind="Tensor", dtype=spec.dtype, shape=spec.shape)
 
 
-def places(*offsets: int, written: bool = True, outputs: list[OutputSpec] | None = None) -> list[tuple[int, Any]]:
-    """Where a judge that lent `SIZE` bytes will read these two outputs."""
+def read_by_the_judge(reply: Reply) -> list[tuple[int, Any]]:
+    """Where a judge that lent `SIZE` bytes will read the two outputs of the first call."""
     exchange = Relaying.__new__(Relaying)
     exchange.process, exchange.phase = SimpleNamespace(kill=lambda: None), Phase.TIME  # type: ignore[assignment]
-    delivered = Delivered(outputs=tuple(outputs or map(_output, LIKE)), written=written)
-    reply = Reply(nonce="n", delivered=(delivered,), placed=(offsets,))
     memory: Any = SimpleNamespace(size=SIZE)
     return exchange._places(reply, 0, memory, LIKE, torch.zeros(SLOT, dtype=torch.uint8))
+
+
+def places(*offsets: int, written: bool = True, outputs: list[OutputSpec] | None = None) -> list[tuple[int, Any]]:
+    """The same, of outputs said to lie there."""
+    delivered = Delivered(outputs=tuple(outputs or map(_output, LIKE)), written=written)
+    return read_by_the_judge(Reply(nonce="n", delivered=(delivered,), placed=(offsets,)))
 
 
 def test_outputs_are_read_where_they_lie() -> None:
@@ -54,11 +69,54 @@ def test_what_is_not_as_expected_is_not_read() -> None:
 
 
 def test_a_call_without_its_outputs_breaks_the_protocol() -> None:
-    exchange = Relaying.__new__(Relaying)
-    exchange.process, exchange.phase = SimpleNamespace(kill=lambda: None), Phase.TIME  # type: ignore[assignment]
-    memory: Any = SimpleNamespace(size=SIZE)
     with pytest.raises(Ended, match="without their outputs"):
-        exchange._places(Reply(nonce="n"), 0, memory, LIKE, torch.zeros(SLOT, dtype=torch.uint8))
+        read_by_the_judge(Reply(nonce="n"))
+
+
+class Words:
+    """A device's memory that only notes what is enqueued; inputs lie in it by their offsets."""
+
+    kept = True
+
+    def __init__(self, enqueued: list[str]) -> None:
+        self.enqueued = enqueued
+
+    def view(self, spec: TensorSpec) -> torch.Tensor:
+        return torch.full(spec.shape, float(spec.offset))
+
+    def await_value(self, offset: int, value: int) -> None:
+        self.enqueued.append(f"await {offset} {value}")
+
+    def put_value(self, offset: int, value: int) -> None:
+        self.enqueued.append(f"put {offset} {value}")
+
+    def let_go(self) -> None:
+        pass
+
+
+def test_a_worker_calls_between_two_words_and_says_where_its_answers_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    enqueued: list[str] = []
+    memory, told = Words(enqueued), list[dict[str, Any]]()
+    room = SimpleNamespace(memory=memory, clear=lambda: None, in_use=nullcontext, place=lambda y: int(y[0].item()))
+    monkeypatch.setattr(worker, "DeviceBytes", Words)
+    made = worker.Candidate()
+    made.room, made.notice = room, told.append  # type: ignore[assignment]
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        enqueued.append("call")
+        return 2 * x
+
+    made.model = model
+    trees, tensors = flattened([[torch.ones(3)], [torch.ones(3)]])
+    specs, _ = layout_of_groups(tensors, HEADER)
+    request = {"arguments": trees, "tensors": dumped(specs), "uncopied": True, "first": 7, "room": 0}
+    assert made.relay(request, memory) == {}  # type: ignore[arg-type]
+    each = [[f"await {GO} {word}", "call", f"put {DONE} {word}"] for word in (7, 8)]
+    assert enqueued == [*each[0], *each[1]]
+    offsets = [own[0].offset for own in specs]
+    assert [one["placed"] for one in told] == [[[2 * offset] for offset in offsets]]
+    assert [one["written"] for one in told[0]["delivered"]] == [True, True]
+    assert told[0]["delivered"][0]["outputs"][0]["shape"] == (3,)
 
 
 SOURCE = """

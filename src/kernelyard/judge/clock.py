@@ -309,7 +309,8 @@ class Clock:
         if not self.is_capped():
             return self.solution()
         if self.relay is not None:
-            return self._timing([sample / self.certified().mean for sample in self.baseline().samples_ms])
+            shown = self.certified().mean
+            return self._timing([sample / shown for sample in self.baseline().samples_ms])
         turns = [side.bare for one in self.rounds for side in (one.solution, one.again)]
         return self._timing([whole for whole in turns if whole is not None])
 

@@ -50,7 +50,7 @@ class _Kernels(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def kernels_of(model: torch.nn.Module, arguments: list[Any]) -> int:
+def kernel_count(model: torch.nn.Module, arguments: list[Any]) -> int:
     """How many kernels a call launches on a GPU, or a few less: an operator may be several."""
     with torch.no_grad(), _Kernels() as counted:
         model(*arguments)

@@ -21,7 +21,7 @@ from kernelyard.judge.looks import Rest, judge, look, take
 from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import bytes_of
-from kernelyard.judge.reference import kernels_of
+from kernelyard.judge.reference import kernel_count
 from kernelyard.judge.relay import Relay, begun
 from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.statistics import median
@@ -147,7 +147,7 @@ def _rounds(
     on_device = candidate.device.type != "cpu"
     # What is larger lies in as many places as there are, and to free it takes time from the calls that follow.
     small = on_device and not large
-    kernels = kernels_of(exam.model, exam.arguments()) if small else 1
+    kernels = kernel_count(exam.model, exam.arguments()) if small else 1
     clock = Clock(candidate.device, kernels)
     bare_calls = most_bare_calls = 0
     needed = plan.rounds - 1

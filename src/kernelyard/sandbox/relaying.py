@@ -15,7 +15,7 @@ from kernelyard.sandbox.exchange import Ended, Exchange
 from kernelyard.sandbox.pool import Worker
 from kernelyard.sandbox.relay import ALIGNED, HEADER, Course, let_go
 from kernelyard.sandbox.returned import Kept, Relayed, alike
-from kernelyard.sandbox.wire import POISON, Reply, TensorSpec, dumped, flattened, layout
+from kernelyard.sandbox.wire import POISON, Reply, TensorSpec, dumped, flattened, layout, layout_of_groups
 
 # How long a relay's calls may take to be enqueued: a hundred launches each do in milliseconds.
 ENQUEUED_SECONDS = 0.5
@@ -44,9 +44,7 @@ class Relaying(Exchange):
         of one call; `keep`: calls whose outputs are the judge's before the next one's inputs are written.
         """
         trees, tensors = flattened(sets)
-        specs, size = layout([tensor for own in tensors for tensor in own], HEADER)
-        left = iter(specs)
-        grouped = [[next(left) for _ in own] for own in tensors]
+        grouped, size = layout_of_groups(tensors, HEADER)
         own_specs, slot = layout(answer)
         begin = -(-(HEADER + size) // ALIGNED) * ALIGNED
         memory = self.lender.both_write(begin + max(LEAST_ROOM, ROOM * len(sets) * slot))
@@ -54,8 +52,9 @@ class Relaying(Exchange):
             memory.clear(HEADER)
             self._course = memory, 1
         first, self._course = self._course[1], None  # until the device is back
-        course = Course(memory, cold, first)
-        request = self._worded("relay", memory, arguments=trees, tensors=dumped(grouped), first=first, room=begin)
+        request = self._worded(
+            "relay", memory, arguments=trees, tensors=dumped(grouped), uncopied=True, first=first, room=begin
+        )
         self._take_inputs_back()
         if pause := seconds_until_clear(self.device):
             time.sleep(pause)
@@ -73,6 +72,7 @@ class Relaying(Exchange):
             return None
         rooms = {i: torch.full((slot,), POISON, dtype=torch.uint8, device=self.device) for i in keep}
         outputs = {i: self._places(reply, i, memory, own_specs, rooms[i]) for i in keep}
+        course = Course(memory, cold, first)
         course.enqueue([list(zip(*pair, strict=True)) for pair in zip(grouped, tensors, strict=True)], outputs)
         self._inputs = memory, grouped
         with self._in_time() as deadline:
@@ -97,14 +97,11 @@ class Relaying(Exchange):
         delivered, placed = reply.delivered[call], reply.placed[call]
         if not delivered.written or not alike(like, delivered.outputs) or len(placed) != len(like):
             return []
-        ends = [*(spec.offset for spec in like[1:]), room.numel()]
-        parts = [room[spec.offset : end] for spec, end in zip(like, ends, strict=True)]
-        found = []
-        for spec, offset, part in zip(like, placed, parts, strict=True):
-            if offset < HEADER or offset + spec.nbytes > memory.size:
-                raise self._broken("an output beyond the memory that was lent for it")
-            found.append((offset, part[: spec.nbytes]))
-        return found
+        if any(
+            offset < HEADER or offset + spec.nbytes > memory.size for spec, offset in zip(like, placed, strict=True)
+        ):
+            raise self._broken("an output beyond the memory that was lent for it")
+        return [(offset, room[spec.offset : spec.end]) for spec, offset in zip(like, placed, strict=True)]
 
     def _take_inputs_back(self) -> None:
         if self._inputs is not None:

@@ -36,13 +36,10 @@ class Kept:
         specs, _ = layout(expected)
         if not self.written or not alike(specs, self.outputs):
             return Fetched(self.outputs, None)
-        ends = [
-            spec.offset + tensor.numel() * tensor.element_size() for spec, tensor in zip(specs, expected, strict=True)
-        ]
-        held = zip(specs, ends, expected, strict=True)
+        held = zip(specs, expected, strict=True)
         return Fetched(
             self.outputs,
-            tuple(self.raw[spec.offset : end].view(like.dtype).view(like.shape) for spec, end, like in held),
+            tuple(self.raw[spec.offset : spec.end].view(like.dtype).view(like.shape) for spec, like in held),
         )
 
 

@@ -29,6 +29,7 @@ from kernelyard.sandbox.wire import (
     flatten,
     flattened,
     layout,
+    layout_of_groups,
 )
 
 # Between these a sample is a time. No call takes less than a nanosecond, and of ratios of less no float holds the
@@ -334,15 +335,13 @@ class Session(Relaying):
     ) -> Iterator[tuple[Shared, list[list[TensorSpec]], Callable[[], None]]]:
         """Memory for all of these tensors, where each will lie, and what writes them."""
         self._take_inputs_back()
-        tensors = [tensor for group in groups for tensor in group]
-        specs, size = layout(tensors)
-        left = iter(specs)
-        grouped = [[next(left) for _ in group] for group in groups]
+        grouped, size = layout_of_groups(groups)
         shared = self._lend(size, worker_may_write=False)
 
         def write() -> None:
-            for spec, tensor in zip(specs, tensors, strict=True):
-                shared.write(spec, tensor)
+            for specs, tensors in zip(grouped, groups, strict=True):
+                for spec, tensor in zip(specs, tensors, strict=True):
+                    shared.write(spec, tensor)
             shared.settle()
 
         try:

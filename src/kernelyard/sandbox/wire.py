@@ -77,6 +77,11 @@ class TensorSpec(BaseModel):
     def nbytes(self) -> int:
         return math.prod(self.shape) * WIRE_DTYPES[self.dtype].itemsize
 
+    @property
+    def end(self) -> int:
+        """The byte behind its last one."""
+        return self.offset + self.nbytes
+
 
 class Container(NamedTuple):
     """What outputs are returned in. What is empty has no leaf: beside them it shows by the size alone."""
@@ -253,6 +258,13 @@ def layout(tensors: Sequence[Tensor], start: int = 0) -> tuple[list[TensorSpec],
         specs.append(TensorSpec(dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape), offset=offset))
         offset += -(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT
     return specs, offset - start
+
+
+def layout_of_groups(groups: Sequence[Sequence[Tensor]], start: int = 0) -> tuple[list[list[TensorSpec]], int]:
+    """The same for the tensors of all groups, by group."""
+    specs, size = layout([tensor for group in groups for tensor in group], start)
+    left = iter(specs)
+    return [[next(left) for _ in group] for group in groups], size
 
 
 def flatten(value: Any, tensors: list[Tensor]) -> Any:

@@ -195,15 +195,10 @@ class Candidate:
         answers will lie; then wait for the device."""
         if self.model is None or not isinstance(shared, DeviceBytes):
             raise RuntimeError("relay before load, or without a device's memory")
-        self.returned.clear()
-        self._unstage()
+        self._take(request, shared)
         if self.room is None or self.room.memory is not shared:
             self.room = Room(shared, request["room"])
         self.room.clear()
-        self.staged = [
-            unflatten(arguments, [shared.view(TensorSpec.model_validate(spec)) for spec in specs])
-            for arguments, specs in zip(request["arguments"], request["tensors"], strict=True)
-        ]
         leaves, placed = [], []
         with torch.no_grad(), self.room.in_use():
             for i, arguments in enumerate(self.staged):
@@ -212,12 +207,8 @@ class Candidate:
                 leaves.append(named_leaves(self.returned[-1]))
                 placed.append([self.room.place(value) for value in plain(leaves[-1])])
                 shared.put_value(DONE, request["first"] + i)
-        forms = [forms_of(returned, inputs) for returned, inputs in zip(self.returned, self.staged, strict=True)]
-        delivered = [
-            {"outputs": described(own, form), "written": len(own) == len(places)}
-            for own, form, places in zip(leaves, forms, placed, strict=True)
-        ]
-        self.notice({"delivered": delivered, "placed": placed})
+        written = [len(own) == len(places) for own, places in zip(leaves, placed, strict=True)]
+        self.notice({"delivered": self._described(leaves, written), "placed": placed})
         self._synchronize()
         return {}
 
@@ -257,8 +248,15 @@ class Candidate:
             written[i] = write_out(leaves[i], lent, self.slot, i * self.slot, last_first=last_first)
         lent.settle()
         self.notice()
+        return self._described(leaves, [written[i] for i in range(len(leaves))])
+
+    def _described(self, leaves: list[list[tuple[str, Any]]], written: list[bool]) -> list[dict[str, Any]]:
+        """What was returned of each call, and whether it stands where the judge reads it."""
         forms = [forms_of(returned, inputs) for returned, inputs in zip(self.returned, self.staged, strict=True)]
-        return [{"outputs": described(leaves[i], forms[i]), "written": written[i]} for i in range(len(leaves))]
+        return [
+            {"outputs": described(own, form), "written": stands}
+            for own, form, stands in zip(leaves, forms, written, strict=True)
+        ]
 
     def give_back(self) -> None:
         """The memory that was lent for one run."""
@@ -389,7 +387,7 @@ def _lent(request: dict[str, Any], fd: int | None, kept: dict[str, DeviceBytes])
     """
     place = {"fetch": "outputs", "lend": "outputs", "build": "outputs", "relay": "relay"}.get(request["do"], "inputs")
     # Who changes what it may not is to be found by what became of it, and not by a fault.
-    writable = place != "inputs" or request.get("uncopied", False)
+    writable = place == "outputs" or request.get("uncopied", False)
     if fd is None:
         return kept.get(place) if request.get("kept") else None
     if request["memory"] == "host":
