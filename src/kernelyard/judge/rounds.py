@@ -201,6 +201,7 @@ def _rounds(
 
     begin = time.monotonic()
     relay: Relay | None = None
+    asked_for_relay = False
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
     while True:
         on_phase(f"timing round {tried + 1}, {counted} count, {needed} at least")
@@ -209,11 +210,12 @@ def _rounds(
             clock.add(done)
         else:
             most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
-            if small:
-                room = plan.calls_of(question_bytes)
-                relay = begun(exam, candidate, baseline, found, room, done.baseline.event)
         usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
-        bare_calls = most_bare_calls if relay is None and claimed(usual, done.honest.event, kernels) else 0
+        claims = claimed(usual, done.honest.event, kernels)
+        if claims and small and not asked_for_relay:
+            asked_for_relay = True
+            relay = begun(exam, candidate, baseline, found, plan.calls_of(question_bytes), done.baseline.event)
+        bare_calls = most_bare_calls if claims and relay is None else 0
         tried += 1
         counted = len(clock.counted())
         with_warm_up = 1 + len(clock.rounds)
