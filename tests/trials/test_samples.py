@@ -20,7 +20,6 @@ def _case(sample: Sample) -> object:
     marks += [pytest.mark.gpu] if sample.device == "cuda" else []
     # Strict: once the hole is closed, the sample's line `open:` has to go.
     marks += [pytest.mark.xfail(reason=sample.open, strict=True)] if sample.open else []
-    marks += [pytest.mark.xfail(reason=sample.sometimes, strict=False)] if sample.sometimes else []
     return pytest.param(sample, id=sample.name, marks=marks)
 
 

@@ -36,7 +36,7 @@ class Kind(str, Enum):
 
 _LINES = {
     *("expect", "class", "catalogue", "device", "problem", "needs"),
-    *("policy", "speed", "slow", "open", "sometimes"),
+    *("policy", "speed", "slow", "open"),
 }
 _UNKNOWN = Decision.INCONCLUSIVE.value
 _STATUSES, _KINDS, _POLICIES = ([member.value for member in kind] for kind in (Status, Kind, Policy))
@@ -74,8 +74,6 @@ class Sample:
     """Over ten seconds."""
     open: str = ""
     """Why today's judge lets it through, where it does."""
-    sometimes: str = ""
-    """Why today's judge lets it through in some runs and not in others."""
 
     @property
     def name(self) -> str:
@@ -115,7 +113,6 @@ def read_sample(path: Path) -> Sample:
         is_faster=speed == "faster",
         slow=_one_of("slow", lines.get("slow", "no"), ("yes", "no"), path) == "yes",
         open=lines.get("open", ""),
-        sometimes=lines.get("sometimes", ""),
     )
 
 

@@ -161,7 +161,7 @@ def _outcome(sample: Sample, verdict: Verdict | None, success: str, seconds: flo
         speedup_high=verdict.speedup_high if verdict else None,
         decision=verdict.decision.value if verdict and verdict.decision else None,
         success=success,
-        open=sample.open or (sample.sometimes if success else ""),
+        open=sample.open,
     )
 
 
