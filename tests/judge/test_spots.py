@@ -15,7 +15,7 @@ from kernelyard.judge import exam as examining
 from kernelyard.judge import looks, spots
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
-from kernelyard.judge.spots import spot_mark
+from kernelyard.judge.spots import spot_mark, spots_of
 from kernelyard.sandbox.form import Form
 from kernelyard.sandbox.handing import describe as describe_output
 from kernelyard.sandbox.returned import Fetched, Kept
@@ -35,8 +35,25 @@ def exam(monkeypatch: pytest.MonkeyPatch) -> Exam:
     monkeypatch.setattr(examining, "PART_BYTES", (2 * 64 * 4 + 8) * ROWS // PARTS)
     problem = Problem(Source(Path("made.py"), ""), Model, lambda: [torch.randn(ROWS, 64)], list)
     made = Exam(problem, torch.float32, CPU, Tolerance())
-    made.first_question()
-    assert made.parted == (ROWS, ROWS // PARTS)
+    made.spots = spots_of(made, made.first_question())
+    assert made.parted == made.spots == (ROWS, ROWS // PARTS)
+    return made
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever float64 takes is slow."""
+    monkeypatch.setattr(spots, "SLOW_SECONDS", 0.0)
+
+
+def examined(call: Callable[[Tensor], Any], rows: int = ROWS) -> Exam:
+    class Reference(torch.nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return call(x)
+
+    problem = Problem(Source(Path("made.py"), ""), Reference, lambda: [torch.randn(rows, 64)], list)
+    made = Exam(problem, torch.float32, CPU, Tolerance())
+    made.spots = spots_of(made, made.first_question())
     return made
 
 
@@ -44,6 +61,11 @@ def fetched(*tensors: Tensor) -> Fetched:
     form = Form((Container("tuple", len(tensors)),))
     outputs = tuple(describe_output(f"output[{i}]", tensor, form) for i, tensor in enumerate(tensors))
     return Fetched(outputs, tensors)
+
+
+def fetched_alone(tensor: Tensor) -> Fetched:
+    """What is returned by itself."""
+    return Fetched((describe_output("output", tensor, Form(())),), (tensor,))
 
 
 def right(x: Tensor) -> list[Tensor]:
@@ -122,7 +144,7 @@ def test_where_rows_need_each_other_in_this_question_parts_tell_nothing(exam: Ex
 
 
 def test_a_question_that_is_asked_as_a_whole_is_looked_at_as_a_whole(exam: Exam) -> None:
-    exam.parted = None
+    exam.spots = None
     arguments = exam.arguments()
     assert spot_mark(exam, arguments, exam.honest(arguments), fetched(*right(arguments[0]))) is None
 
@@ -134,3 +156,42 @@ def test_no_room_for_a_quarter_is_left_to_the_whole(exam: Exam) -> None:
     exam.exact_parts = no_room  # type: ignore[method-assign]
     arguments = exam.arguments()
     assert spot_mark(exam, arguments, exam.honest(arguments), fetched(*right(arguments[0]))) is None
+
+
+@pytest.mark.parametrize(("rows", "step"), [(ROWS, ROWS // 8), (100, 12), (3, 1)])
+@pytest.mark.usefixtures("slow")
+def test_of_a_small_question_that_float64_is_slow_to_answer_eight_parts_are_made(rows: int, step: int) -> None:
+    made = examined(lambda x: x.softmax(-1), rows)
+    assert made.parted is None and made.spots == (rows, step)
+    arguments = made.arguments()
+    powers = (arguments[0] - arguments[0].amax(-1, keepdim=True)).exp()
+    answer = powers / powers.sum(-1, keepdim=True)
+    mark = spot_mark(made, arguments, made.honest(arguments), fetched_alone(answer))
+    assert mark is not None and mark.status is Status.PASSED and mark.errors[0].elements < answer.numel()
+    answer[rows // 2] *= 1.001
+    assert spot_mark(made, arguments, made.honest(arguments), fetched_alone(answer)) is None
+
+
+@pytest.mark.parametrize(
+    "call", [lambda x: x - x.mean(0), lambda x: x.cumsum(0), lambda x: x.sum(0)], ids=["mean", "running sum", "no rows"]
+)
+@pytest.mark.usefixtures("slow")
+def test_where_rows_have_to_do_with_each_other_there_are_no_parts(call: Callable[[Tensor], Any]) -> None:
+    assert examined(call).spots is None
+
+
+def test_what_float64_answers_at_once_is_asked_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spots, "SLOW_SECONDS", 60.0)
+    assert examined(lambda x: x.softmax(-1)).spots is None
+
+
+@pytest.mark.usefixtures("slow")
+def test_rows_that_need_each_other_in_a_later_question_are_asked_as_a_whole() -> None:
+    """Divided by the largest of all, where that is above six: it is not, in the first question."""
+    made = examined(lambda x: x / x.abs().max().clamp(min=6))
+    assert made.spots
+    arguments = [10 * torch.randn(ROWS, 64)]
+    honest = made.honest(arguments)
+    assert spot_mark(made, arguments, honest, fetched_alone(*honest.answers)) is None
+    mark = spots.mark_of(made, arguments, honest, fetched_alone(*honest.answers))
+    assert mark.status is Status.PASSED

@@ -22,6 +22,7 @@ from kernelyard.judge.question import Question, bytes_of, tensors_of
 from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.room import holds_stressed, is_ample, leaves_some, make_room
 from kernelyard.judge.size import NO_ROOM
+from kernelyard.judge.spots import mark_of
 from kernelyard.judge.stress import ONE_ELEMENT, SIGNS, STRESSES, WEIGHTS, Stress, Unfair, one_changed, stressed
 from kernelyard.judge.turns import handed_over
 from kernelyard.sandbox.returned import Fetched
@@ -175,14 +176,14 @@ def call_late(exam: Exam, candidate: Session, calls: int) -> None:
     the current one finds what stood there before, and what nobody waits for is not yet written. By the clock alone, a
     softmax hidden so was 2.8x the baseline's speed on an H200; what is hidden of a large problem the clocks show.
     """
-    question = exam.question()
+    arguments = exam.arguments()
+    honest = exam.honest(arguments)
     make_room(exam.device, roomy=candidate.lender.roomy)
     # Of up to `calls`, the last is looked at: who joins his streams after a pause alone does so in the first.
     before = [exam.arguments() for _ in range(secrets.randbelow(calls))]
-    candidate.lend(question.honest, len(before) + 1)
-    sets = [*before, question.arguments]
-    (kept,) = candidate.run(sets, manner=Manner.LATE, keep=[len(before)]).kept
-    mark = exam.mark(question, handed_over(candidate, kept, question.honest))
+    candidate.lend(honest.answers, len(before) + 1)
+    (kept,) = candidate.run([*before, arguments], manner=Manner.LATE, keep=[len(before)]).kept
+    mark = mark_of(exam, arguments, honest, handed_over(candidate, kept, honest.answers))
     if mark.status is not Status.PASSED:
         raise End(mark.status, f"{UNORDERED}: {mark.report or mark.message}")
 

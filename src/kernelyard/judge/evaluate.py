@@ -29,6 +29,7 @@ from kernelyard.judge.room import has_room, is_ample, make_room
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.sanitizing import sanitized
 from kernelyard.judge.size import TOO_LARGE
+from kernelyard.judge.spots import spots_of
 from kernelyard.judge.weights import handed_over
 from kernelyard.sandbox.deadlines import WAITING, Deadlines
 from kernelyard.sandbox.device_memory import DriverError
@@ -338,6 +339,7 @@ def _examine(
         return exam
 
     first = settle_weights(exam, first, found)
+    exam.spots = spots_of(exam, first)
 
     found.phase = candidate.phase = Phase.CHECK
     case.on_phase("checking")

@@ -77,6 +77,8 @@ class Exam:
         self.parted: tuple[int, int] | None = None
         """Rows of a large question, and how many of them the float64 answer is computed of at a time: where the first
         question's rows had nothing to do with each other."""
+        self.spots: tuple[int, int] | None = None
+        """Rows, and how many of them a part has, of which float64 is asked where a timed answer is looked at."""
         self.widened = True
         """Whether what the reference calls float32 is float64 in the float64 answer."""
         self.by_cudnn = True
@@ -132,7 +134,7 @@ class Exam:
         # under stress by themselves (mixed.py).
         if rows and question.bytes > PART_BYTES // 2:
             self.parted = (rows, max(1, min(rows // 2, rows * PART_BYTES // question.bytes)))
-            if not self._parts_agree(question):
+            if not self.parts_agree(question, self.parted):
                 self.parted = None
         return question
 
@@ -230,7 +232,7 @@ class Exam:
             reference = self.exact_answer(arguments)
             if self.parted and has_rows(arguments, self.parted[0]) and not self.is_usual(honest.answers, reference):
                 # Rows that had nothing to do with each other in the first question may have in this one.
-                self.parted = None
+                self.parted = self.spots = None
                 reference = self.exact_answer(arguments)
         except FAULTS as error:
             if self._by_its_name():
@@ -265,10 +267,13 @@ class Exam:
                 return False
         return True
 
-    def pieces(self, arguments: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
-        """Where in the answer each part of a large question belongs, and its inputs; the whole of another."""
-        if self.parted and has_rows(arguments, self.parted[0]):
-            rows, step = self.parted
+    def pieces(self, arguments: list[Any], parts: tuple[int, int] | None = None) -> Iterator[tuple[Any, list[Any]]]:
+        """Where in the answer each part of a question belongs, and its inputs; the whole of one that has none.
+
+        `parts`: rows, and how many of them a part has; those of a large question without.
+        """
+        rows, step = parts or self.parted or (0, 0)
+        if rows and has_rows(arguments, rows):
             for start, stop in spans(rows, step):
                 yield slice(start, stop), part(arguments, rows, start, stop)
         else:
@@ -326,11 +331,11 @@ class Exam:
                 answer[where] = piece
         return answers
 
-    def _parts_agree(self, question: Question) -> bool:
-        """Whether the float64 answers to parts of this question are the parts of its answer."""
+    def parts_agree(self, question: Question, parts: tuple[int, int]) -> bool:
+        """Whether the float64 answers to these parts of the question are the parts of its answer."""
         scales = [largest(reference) for reference in question.reference]
         with self._in_float64():
-            for where, inputs in self.pieces(question.arguments):
+            for where, inputs in self.pieces(question.arguments, parts):
                 try:
                     pieces = self._exact(inputs, self.device)
                 except Exception:

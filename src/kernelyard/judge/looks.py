@@ -16,7 +16,7 @@ from kernelyard.judge.checking import inputs_stay, unchanged
 from kernelyard.judge.exam import PART_BYTES, Exam
 from kernelyard.judge.findings import Findings, accept
 from kernelyard.judge.question import Honest, tensors_of
-from kernelyard.judge.spots import spot_mark
+from kernelyard.judge.spots import mark_of
 from kernelyard.judge.turns import handed_over
 from kernelyard.sandbox.returned import Fetched, Kept
 from kernelyard.sandbox.session import Session
@@ -54,8 +54,7 @@ def judge(exam: Exam, found: Findings, taken: Taken) -> None:
     # Float64 has nothing to say of what is the honest answer itself; of what is small it is asked all the same.
     small = sum(tensor.nbytes for tensor in (*tensors_of(arguments), *honest.answers)) <= PART_BYTES
     if small or not exam.is_honest(honest, answer):
-        in_spots = None if small else spot_mark(exam, arguments, honest, answer)
-        accept(in_spots or exam.mark(exam.question(arguments, honest), answer), found)
+        accept(mark_of(exam, arguments, honest, answer), found)
     found.timed_outputs_checked += 1
 
 

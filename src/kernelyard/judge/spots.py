@@ -1,4 +1,5 @@
-"""A look at an answer of gigabytes: float64 of a quarter of its parts, drawn in secret, and the rest by the honest one.
+"""A look at an answer of gigabytes, or one that float64 is slow to give: float64 of a quarter of its parts, drawn in
+secret, and the rest by the honest one.
 
 Of KernelBench's 13 GB some forty answers of a verdict are looked at, and float64 of all of each was 5 s of its 12 on an
 H200. What the quarter says of the honest answer's error bounds how far the rest may be from the honest answer. Nobody
@@ -6,6 +7,7 @@ is refused by that: where it does not pass, the whole is asked.
 """
 
 import secrets
+import time
 from collections.abc import Sequence
 
 import torch
@@ -13,21 +15,48 @@ from torch import Tensor
 
 from kernelyard.core.verdict import Status
 from kernelyard.judge.contract import Mark, breach
-from kernelyard.judge.exam import Exam
-from kernelyard.judge.parts import largest
+from kernelyard.judge.exam import PART_BYTES, Exam
+from kernelyard.judge.parts import largest, rows_of
 from kernelyard.judge.question import Honest, Question
 from kernelyard.sandbox.returned import Fetched
 
 SHARE = 4
 """One part in so many, and one at least. Of 26 parts, one that is imprecise in every call is in no drawing of forty
 looks in 3 of 10^5 verdicts."""
+FEWEST = 8
+"""Parts at least, where there are as many rows."""
+SLOW_SECONDS = 0.01
+"""What float64 of a whole question takes, of parts of which it is worth being asked."""
+
+
+def spots_of(exam: Exam, question: Question) -> tuple[int, int] | None:
+    """Rows of the first question, and how many of them a part has of which float64 is to be asked; None where the whole
+    is, since rows have to do with each other or float64 is quick."""
+    rows = rows_of(question.arguments, question.honest)
+    if rows is None:
+        return None
+    if exam.parted:
+        return rows, min(exam.parted[1], max(1, rows // FEWEST))
+    parts = rows, max(1, rows // FEWEST)
+    if question.bytes > PART_BYTES // 2 or not exam.parts_agree(question, parts):
+        return None
+    *_, (_, last) = exam.pieces(question.arguments, parts)
+    begin = time.monotonic()
+    for answer in exam.exact_piece(last):
+        largest(answer)  # for which a device is waited for
+    return parts if (time.monotonic() - begin) * rows / parts[1] > SLOW_SECONDS else None
+
+
+def mark_of(exam: Exam, arguments: list[object], honest: Honest, fetched: Fetched) -> Mark:
+    """By parts where that passes it, else by the whole."""
+    return spot_mark(exam, arguments, honest, fetched) or exam.mark(exam.question(arguments, honest), fetched)
 
 
 def spot_mark(exam: Exam, arguments: list[object], honest: Honest, fetched: Fetched) -> Mark | None:
-    """A pass of an answer to a large question, with the errors of the parts that were drawn; None for all else."""
-    if not exam.parted or any(map(exam.problem.may_be_nonfinite, honest.names)) or breach(honest, fetched):
+    """A pass, with the errors of the parts that were drawn; None for all else."""
+    if not exam.spots or any(map(exam.problem.may_be_nonfinite, honest.names)) or breach(honest, fetched):
         return None
-    parts = list(exam.pieces(arguments))
+    parts = list(exam.pieces(arguments, exam.spots))
     drawn = set(secrets.SystemRandom().sample(range(len(parts)), max(1, len(parts) // SHARE)))
     places = [parts[i][0] for i in sorted(drawn)]
     rest = [place for i, (place, _) in enumerate(parts) if i not in drawn]
