@@ -1,7 +1,7 @@
 """Pairs of relays with sessions that only pretend: what is shown of a gain, and what of who does not take part."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from kernelyard.core.verdict import Phase, Status
+from kernelyard.judge.again import Again
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.relay import CALLS, LEAST_PAIRS, MOST_PAIRS, Relay, begun
 from kernelyard.judge.shown import Shown
 from kernelyard.sandbox.device_memory import DriverError
-from kernelyard.sandbox.exchange import Ended
-from kernelyard.sandbox.returned import Relayed
+from kernelyard.sandbox.exchange import Ended, WentOn
+from kernelyard.sandbox.relaying import NotHandedBack
+from kernelyard.sandbox.returned import Kept, Relayed
 
 CPU = torch.device("cpu")
 HAND_OVER = 0.5
@@ -37,7 +39,12 @@ class Side:
         answer = next(self.answers)
         if isinstance(answer, Exception):
             raise answer
-        return None if answer is None else Relayed((HAND_OVER + answer,) * len(sets), ())
+        if answer is None:
+            return None
+        # One under a stress, the argument of which is 1, takes a second; what is kept of others is nothing here.
+        took = tuple(1e3 if one else HAND_OVER + answer for one in sets)
+        kept = tuple(Kept(i, (), torch.empty(0, dtype=torch.uint8), written=True) for i in keep if sets[i])
+        return Relayed(took, kept)
 
     @contextmanager
     def still(self, _otherwise: Status = Status.REJECTED) -> Iterator[None]:
@@ -59,10 +66,14 @@ def ended(status: Status) -> Ended:
 HONEST = always(0.02)
 
 
-def relay(own: Callable[[], Iterator[Answer]], honest: Callable[[], Iterator[Answer]] = HONEST) -> Relay:
+def relay(
+    own: Callable[[], Iterator[Answer]],
+    honest: Callable[[], Iterator[Answer]] = HONEST,
+    again: Iterable[Again] = (),
+) -> Relay:
     exam: Any = SimpleNamespace(device=CPU, answer=(), arguments=list)
     candidate, baseline = Side(own), Side(honest)
-    return Relay(exam, candidate, baseline, Findings(), CALLS)  # type: ignore[arg-type]
+    return Relay(exam, candidate, baseline, Findings(), CALLS, iter(again))  # type: ignore[arg-type]
 
 
 def test_what_is_saved_is_the_difference_of_both_sides() -> None:
@@ -94,6 +105,48 @@ def test_one_late_hand_over_in_ten_is_no_gain() -> None:
     assert isinstance(shown, Shown) and abs(shown.saved) < 1e-6
 
 
+def test_one_more_call_of_each_turn_is_under_a_stress_and_does_not_count() -> None:
+    seen: list[int] = []
+
+    def look(kept: Kept, arguments: list[Any]) -> Callable[[], None]:
+        assert arguments == [1]
+        return lambda: seen.append(kept.index)
+
+    made = relay(always(0.008), again=itertools.repeat(Again(lambda: [1], look)))
+    shown = made.shown(0.02)
+    assert isinstance(shown, Shown) and shown.ratio.mean == pytest.approx(2.5)
+    assert made.candidate.asked == [CALLS + 1] * (1 + LEAST_PAIRS)  # type: ignore[attr-defined]
+    assert len(seen) == 1 + LEAST_PAIRS and len(set(seen)) > 1, "of the solution alone, at a place drawn anew"
+
+
+def test_calls_that_are_handed_over_one_by_one_have_one_under_a_stress_before_them_now_and_then() -> None:
+    seen: list[int] = []
+    made = relay(always(0.008), again=itertools.repeat(Again(lambda: [1], lambda kept, _: lambda: seen.append(1))))
+    made.calls = 1
+    assert isinstance(made.shown(0.02), Shown)
+    turns = len(made.candidate.asked)  # type: ignore[attr-defined]
+    assert 0 < len(seen) < turns / 2 and set(made.candidate.asked) == {1}  # type: ignore[attr-defined]
+
+
+def test_what_is_wrong_under_a_stress_ends_the_verdict() -> None:
+    def wrong() -> None:
+        raise End(Status.INCORRECT_VALUE, "wrong under a stress")
+
+    made = relay(always(0.008), again=itertools.repeat(Again(lambda: [1], lambda *_: wrong)))
+    with pytest.raises(End, match="under a stress"):
+        made.shown(0.02)
+
+
+def test_who_waits_for_the_device_later_is_measured_anew_by_calls_one_by_one() -> None:
+    """Several and one take another time: neither is held against the other."""
+    taken = [0.01] * 6 + [None, None]
+    made = relay(first(*taken, then=0.015))
+    shown = made.shown(0.02)
+    assert isinstance(shown, Shown) and shown.saved == pytest.approx(0.005) and made.calls == 1
+    made = relay(first(*[0.004, 0.012] * 45, None, None, then=0.0))
+    assert "waits for the device" in str(made.shown(0.02)), "too late for as many pairs as are needed"
+
+
 def test_who_could_not_be_enqueued_is_asked_again_and_then_for_one_call_at_a_time() -> None:
     made = relay(first(None, then=0.01))
     assert isinstance(made.shown(0.02), Shown)
@@ -117,7 +170,41 @@ def test_nothing_is_shown_of_who_does_not_take_part(answer: Answer, said: str) -
     assert isinstance(shown, str) and said in shown
 
 
+def test_a_solution_that_runs_while_the_baseline_is_asked_is_asked_once_more() -> None:
+    made = relay(always(0.01))
+    left = [1]
+
+    @contextmanager
+    def still(otherwise: Status = Status.REJECTED) -> Iterator[None]:
+        yield
+        if left[0]:
+            left[0] -= 1
+            raise WentOn(otherwise, Phase.TIME, "it ran")
+
+    made.candidate.still = still  # type: ignore[method-assign, assignment]
+    assert isinstance(begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 0.02, iter(())), Relay)
+    assert [flag.name for flag in made.found.flags] == ["ran_in_anothers_turn"]
+    left[0] = 1
+    with pytest.raises(WentOn):
+        begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 0.02, iter(()))
+
+
+@pytest.mark.parametrize("answer", [torch.OutOfMemoryError("none left"), ended(Status.OUT_OF_MEMORY)])
+def test_where_there_is_no_room_nothing_is_shown_and_requests_are_not_asked_instead(answer: Answer) -> None:
+    made = relay(always(0.008), always(answer))
+    assert made.is_taken_up()
+    assert "no room" in str(made.shown(0.02))
+
+
+def test_a_reference_of_many_launches_is_handed_the_device_call_by_call() -> None:
+    made = relay(always(0.008), first(None, None, then=0.02))
+    assert made.is_taken_up() and made.calls == 1
+
+
 def test_a_worker_that_is_gone_ends_the_verdict() -> None:
+    lost = NotHandedBack(Status.RUNTIME_ERROR, Phase.TIME, "an illegal address")
+    with pytest.raises(NotHandedBack, match="an illegal address"):
+        relay(always(lost)).shown(0.02)
     with pytest.raises(Ended, match="what the worker said"):
         relay(always(ended(Status.CRASHED))).shown(0.02)
 
@@ -130,15 +217,15 @@ def test_a_worker_that_is_gone_ends_the_verdict() -> None:
         (always(None), False),
         (always(ended(Status.RUNTIME_ERROR)), False),
         (always(DriverError("not supported")), False),
-        (always(torch.OutOfMemoryError("none left")), False),
+        (first(None, None, then=0.02), True),
     ],
 )
 def test_where_the_baseline_does_not_take_part_there_is_none(
     honest: Callable[[], Iterator[Answer]], taken_up: bool
 ) -> None:
     made = relay(always(0.01), honest)
-    got = begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 0.02)
-    assert (got is not None) == taken_up
+    got = begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 0.02, iter(()))
+    assert isinstance(got, Relay) == taken_up
 
 
 def test_the_baseline_alone_is_asked_as_before_and_known_only_if_it_goes_on() -> None:
@@ -161,6 +248,7 @@ def test_a_baseline_that_is_gone_is_nobodys_fault() -> None:
 
 def test_of_long_calls_and_in_the_hosts_memory_there_is_none() -> None:
     made = relay(always(0.01))
-    assert begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 11.0) is None
+    assert begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 11.0, iter(())) == ""
     made.candidate.lender.on_device = False
-    assert begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 0.02) is None
+    why = begun(made.exam, made.candidate, made.baseline, made.found, CALLS, 0.02, iter(()))
+    assert isinstance(why, str) and "no memory" in why

@@ -58,6 +58,25 @@ def test_no_more_is_credited_than_is_shown() -> None:
     assert "3x by the worker's word" in flag.evidence and "1.3x (" in flag.evidence
 
 
+def test_no_more_is_credited_where_the_interval_is_wide() -> None:
+    """The solution's own relays make it so, if it is late in some."""
+    narrow, wide = (replace(shown(1.5), half=half) for half in (HALF, 4e-3))
+    most = BASELINE / (BASELINE / 1.5 - APART_MS)
+    for relay in (narrow, wide):
+        assert clock(0.99 * most, relay).is_capped() is False
+        made = clock(1.01 * most, relay)
+        assert made.confirmed() and made.is_capped() and made.ratio().mean == pytest.approx(1.5)
+
+
+def test_a_gain_that_requests_alone_confirm_is_told_to_be_of_unknown_size() -> None:
+    made = clock(2.0, "")
+    made.relay, made.why_no_relay = None, "the baseline's calls cannot be handed the device"
+    flag = made.uncertified()
+    assert flag is not None and "not how large it is: the baseline's calls cannot" in flag.evidence
+    made.why_no_relay = ""
+    assert made.uncertified() is None, "of long calls requests tell"
+
+
 @pytest.mark.parametrize(
     ("relay", "said"),
     [

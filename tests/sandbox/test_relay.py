@@ -1,21 +1,25 @@
 """The device handed to a worker and back."""
 
+import json
+import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from kernelyard.core.cold_cache import ColdCache
 from kernelyard.core.verdict import Phase, Status
-from kernelyard.sandbox import worker
+from kernelyard.sandbox import relaying, worker
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.exchange import Ended
+from kernelyard.sandbox.frames import ProtocolError
 from kernelyard.sandbox.launch import Limits, choose
 from kernelyard.sandbox.pool import Pool, Post
-from kernelyard.sandbox.relay import DONE, GO, HEADER
-from kernelyard.sandbox.relaying import Relaying
+from kernelyard.sandbox.relay import DONE, GO, HEADER, Room
+from kernelyard.sandbox.relaying import NotHandedBack, Relaying
 from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import (
     Delivered,
@@ -41,7 +45,7 @@ def read_by_the_judge(reply: Reply) -> list[tuple[int, Any]]:
     exchange = Relaying.__new__(Relaying)
     exchange.process, exchange.phase = SimpleNamespace(kill=lambda: None), Phase.TIME  # type: ignore[assignment]
     memory: Any = SimpleNamespace(size=SIZE)
-    return exchange._places(reply, 0, memory, LIKE, torch.zeros(SLOT, dtype=torch.uint8))
+    return exchange._places(reply, 0, memory, torch.zeros(SLOT, dtype=torch.uint8))
 
 
 def places(*offsets: int, written: bool = True, outputs: list[OutputSpec] | None = None) -> list[tuple[int, Any]]:
@@ -62,15 +66,161 @@ def test_nothing_is_read_of_the_words_or_beyond_the_memory(offsets: tuple[int, i
     assert ended.value.status is Status.REJECTED
 
 
-def test_what_is_not_as_expected_is_not_read() -> None:
+def test_what_is_no_tensor_or_has_no_room_is_not_read() -> None:
     assert places(HEADER, HEADER, written=False) == []
     assert places(HEADER) == []
-    assert places(HEADER, HEADER, outputs=[_output(LIKE[0]), _output(LIKE[0])]) == []
+    far, near = LIKE
+    for shape in ((SLOT,), (-1,), (1 << 62, 4)):
+        assert places(HEADER, HEADER, outputs=[_output(near), _output(far.model_copy(update={"shape": shape}))]) == []
+    assert places(HEADER, HEADER, outputs=[_output(near), OutputSpec(name="", kind="Tensor", dtype="text")]) == []
+
+
+def test_an_answer_that_is_smaller_this_time_is_read_as_large_as_it_is() -> None:
+    """Its size hangs on values: what there is room for is more."""
+    (smaller,), _ = layout([torch.empty(2)])
+    ((offset, room),) = places(HEADER, outputs=[_output(smaller)])
+    assert offset == HEADER and room.numel() == 8
 
 
 def test_a_call_without_its_outputs_breaks_the_protocol() -> None:
     with pytest.raises(Ended, match="without their outputs"):
         read_by_the_judge(Reply(nonce="n"))
+
+
+class Lent:
+    """Memory that judge and worker share, and what happens to it in order."""
+
+    where, kept, size, device = "device", True, 1 << 30, torch.device("cpu")
+
+    def __init__(self, happened: list[str]) -> None:
+        self.happened = happened
+
+    def clear(self, _size: int) -> None:
+        pass
+
+    settle = let_go = lambda self: None
+
+    def put_value(self, offset: int, value: int) -> None:
+        self.happened.append(f"put {offset}")
+
+
+Body = Callable[[str], tuple[bytes, int | None]]
+
+
+def handed(
+    second: Body, happened: list[str], monkeypatch: pytest.MonkeyPatch, *, is_back: bool = False, sizes: Any = (3,)
+) -> list[Any]:
+    """What comes of relays of a call each, on inputs of so many elements; the worker ends each with `second`."""
+
+    class Course:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def enqueue(self, *_: Any) -> None:
+            happened.append("enqueued")
+
+        def wait(self, *_: Any) -> bool:
+            return is_back
+
+        def end(self) -> None:
+            happened.append("ended")
+
+        def milliseconds(self) -> tuple[float, ...]:
+            return (0.5,)
+
+    class Channel:
+        sent: ClassVar[list[dict[str, Any]]] = []
+        heard = 0
+
+        def is_readable(self, _seconds: float = 0.0) -> bool:
+            return True
+
+        def send_frame(self, frame: bytes, _fd: object, _deadline: float) -> None:
+            self.sent.append(json.loads(frame[4:]))
+
+        def receive_body(self, _deadline: float) -> tuple[bytes, int | None]:
+            self.heard += 1
+            nonce = self.sent[-1]["nonce"]
+            if self.heard % 2 == 0:
+                return second(nonce)
+            output = {"name": "", "kind": "Tensor", "dtype": "float32", "shape": [3]}
+            said = {"nonce": nonce, "delivered": [{"outputs": [output], "written": True}], "placed": [[HEADER]]}
+            return json.dumps(said).encode(), None
+
+    monkeypatch.setattr(relaying, "Course", Course)
+    monkeypatch.setattr(relaying, "seconds_until_clear", lambda _: 0)
+    memory = Lent(happened)
+    process = SimpleNamespace(
+        kill=lambda: happened.append("killed"), wait=lambda _: None, exceeded=None, describe_exit=lambda: "exit code 3"
+    )
+    lender = SimpleNamespace(both_write=lambda _: memory, descriptor=lambda _: None, sent=lambda _: None)
+    made = Relaying(
+        SimpleNamespace(channel=Channel(), process=process, nonce="n", lender=lender),  # type: ignore[arg-type]
+        torch.device("cpu"),
+        Deadlines(time=5.0),
+    )
+    made.phase, made.channel, made.process, made.lender = Phase.TIME, Channel(), process, lender  # type: ignore
+    return [made.relay([[torch.zeros(size)]], (torch.zeros(3),), [0], None) for size in sizes]  # type: ignore[arg-type]
+
+
+def done(nonce: str) -> tuple[bytes, int | None]:
+    return json.dumps({"nonce": nonce}).encode(), None
+
+
+def too_long(_nonce: str) -> tuple[bytes, int | None]:
+    raise ProtocolError("a frame of 4294967295 bytes")
+
+
+def failure(nonce: str) -> tuple[bytes, int | None]:
+    said = {"nonce": nonce, "failure": {"kind": "runtime_error", "message": "an illegal address"}}
+    return json.dumps(said).encode(), None
+
+
+@pytest.mark.parametrize(
+    ("second", "status", "said"),
+    [
+        (done, Status.REJECTED, "without a word on the device"),
+        (too_long, Status.REJECTED, "a frame of 4294967295 bytes"),
+        (failure, Status.RUNTIME_ERROR, "an illegal address"),
+    ],
+)
+def test_who_does_not_hand_the_device_back_is_ended_before_the_waits_are(
+    second: Body, status: Status, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    with pytest.raises(NotHandedBack, match=said) as ended:
+        handed(second, happened, monkeypatch)
+    assert ended.value.status is status
+    assert happened[:2] == ["enqueued", "killed"] and happened[-1] == "ended"
+
+
+def test_a_descriptor_that_comes_with_the_last_word_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    try:
+        with pytest.raises(NotHandedBack):
+            handed(lambda nonce: (done(nonce)[0], read), [], monkeypatch)
+        with pytest.raises(OSError):
+            os.fstat(read)
+    finally:
+        os.close(write)
+
+
+def test_inputs_may_grow_as_far_as_there_is_room_left_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's room begins where it began, whatever later inputs take."""
+    happened: list[str] = []
+    got = handed(done, happened, monkeypatch, is_back=True, sizes=(1000, 1900, 5000, 1000))
+    assert [one is not None for one in got] == [True, True, False, True]
+
+
+def test_so_many_tensors_are_not_enqueued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relaying, "MOST_TENSORS", 1)
+    assert handed(done, [], monkeypatch, is_back=True) == [None]
+
+
+def test_an_answer_without_elements_lies_anywhere() -> None:
+    room = Room.__new__(Room)
+    room.begin = 8192
+    assert room.place(torch.empty(0, 3)) == 8192
 
 
 class Words:

@@ -174,6 +174,8 @@ class Clock:
         self.rounds: list[Round] = []
         self.relay: Shown | str | None = None
         """Of a gain of short calls on a GPU, what the device shows of it, or why it shows nothing."""
+        self.why_no_relay = ""
+        """Why none was asked to show a gain of short calls on a GPU."""
         self.handed_alone: Callable[[], tuple[float, float] | None] | None = None
         """How long the baseline takes to hand the device back; for when the solution is gone."""
 
@@ -201,10 +203,11 @@ class Clock:
         return self.certified() if self.is_capped() else self.told()
 
     def is_capped(self) -> bool:
-        """Whether a gain is shown, and a larger one told; on a GPU one beyond the interval of what is shown."""
+        """Whether a gain is shown, and a larger one told; on a GPU one that is larger by more than two processes differ
+        by."""
         if self.device.type == "cpu":
             return self.confirmed() and self.certified().mean < self.told().mean
-        return self.relay is not None and self.confirmed() and self.certified().high < self.told().mean
+        return isinstance(self.relay, Shown) and self.confirmed() and self.relay.most < self.told().mean
 
     def told(self) -> Ratio:
         """Baseline time over solution time, by the workers' own account."""
@@ -250,7 +253,13 @@ class Clock:
         if self.relay is not None:
             return self._unrelayed(self.relay, told)
         if self.device.type != "cpu":
-            return None
+            if not self.why_no_relay:
+                return None
+            evidence = (
+                f"{told.mean:.3g}x by the worker's word; that there is a gain the judge's own clock tells, and not how"
+                f" large it is: {self.why_no_relay}"
+            )
+            return Flag(name="uncertified_gain", evidence=evidence)
         shown = self.certified()
         if shown.high >= told.low and self.confirmed():
             return None

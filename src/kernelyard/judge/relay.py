@@ -7,11 +7,18 @@ to hide. That the difference is one of the calls, and not of what surrounds them
 """
 
 import random
+import secrets
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
 
 import torch
 
 from kernelyard.core.cold_cache import ColdCache
+from kernelyard.core.errors import first_line
 from kernelyard.core.verdict import Status
+from kernelyard.judge.again import Again
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, blameless
 from kernelyard.judge.looks import look
@@ -19,7 +26,8 @@ from kernelyard.judge.shown import APART_MS, Shown
 from kernelyard.judge.statistics import median, trimmed_mean
 from kernelyard.judge.turns import some_of
 from kernelyard.sandbox.device_memory import DriverError
-from kernelyard.sandbox.exchange import Ended
+from kernelyard.sandbox.exchange import Ended, WentOn
+from kernelyard.sandbox.relaying import NotHandedBack
 from kernelyard.sandbox.session import Session
 
 LONGEST_MS = 10.0
@@ -43,56 +51,101 @@ TRIMMED = 0.15
 """Pairs left out at either end: one in ten has a relay in which the hand-over took 50 us longer, or a millisecond."""
 
 
+WAITS = "a call waits for the device, so that it is not enqueued before it may run"
+STRESSED_IN = 4
+"""Where calls are handed over one at a time, one in so many has another before it, under a stress."""
+
+
 class Relay:
     """Both sides of it, for one verdict."""
 
-    def __init__(self, exam: Exam, candidate: Session, baseline: Session, found: Findings, calls: int) -> None:
+    def __init__(
+        self,
+        exam: Exam,
+        candidate: Session,
+        baseline: Session,
+        found: Findings,
+        calls: int,
+        again: Iterator[Again],
+    ) -> None:
+        """`again`: calls under a stress, of which one stands among those of each turn."""
         self.exam, self.candidate, self.baseline, self.found = exam, candidate, baseline, found
         self.calls = min(calls, CALLS)
+        self.again = again
         self._narrow = NARROW_MS
-        self._cold = ColdCache(exam.device)
+        self._no_room = ""
+
+    @cached_property
+    def _cold(self) -> ColdCache:
+        return ColdCache(self.exam.device)
 
     def is_taken_up(self) -> bool:
-        """Whether the baseline takes part: its calls can be enqueued, and driver and memory do."""
+        """Whether the baseline takes part: its calls can be enqueued, as many as may be, and driver and memory do.
+
+        Where there is no room for it, which may be the solution's doing, it does, and nothing will be shown.
+        """
         try:
             with self.candidate.still():
                 # The first time a kernel may be loaded, for which the driver waits.
-                return any(self._turn(self.baseline) is not None for _ in range(2))
-        except (DriverError, torch.OutOfMemoryError):
-            return False
-        except Ended as end:
-            if end.status in FAILS:
+                for calls in (self.calls, self.calls, 1):
+                    self.calls = calls
+                    if self._turn(self.baseline) is not None:
+                        return True
                 return False
-            with blameless():
-                raise
+        except WentOn:
+            raise
+        except DriverError:
+            return False
+        except torch.OutOfMemoryError as error:
+            self._no_room = first_line(error)
+            return True
+        except Ended as end:
+            if end.status is Status.OUT_OF_MEMORY:
+                self._no_room = end.message
+            elif end.status not in FAILS:
+                with blameless():
+                    raise
+            return end.status is Status.OUT_OF_MEMORY
 
     def shown(self, baseline_ms: float) -> Shown | str:
-        """What comes of pairs until the interval is narrow enough; or why nothing does, by the solution's fault.
+        """What comes of pairs until the interval is narrow enough; or why nothing does.
 
         `baseline_ms`: what a call takes the baseline by its own account. Some of the solution's answers are looked at.
         """
+        if self._no_room:
+            return f"there is no room for calls that are enqueued together: {self._no_room}"
         saved, passed = list[float](), list[float]()
         self._narrow = max(NARROW_MS, NARROW_SHARE * baseline_ms)
         try:
-            for pair in range(1 + MOST_PAIRS):
+            fresh = True  # what comes first has memory to ask for
+            for _ in range(1 + MOST_PAIRS):
                 taken = self.found.undisturbed(self._pair)
                 for calls in (self.calls, 1):
                     if taken is None:
-                        self.calls = calls
+                        fresh, self.calls = fresh or calls != self.calls, calls
                         taken = self.found.undisturbed(self._pair)
                 if taken is None:
-                    return "its call waits for the device, so that it is not enqueued before it may run"
-                if pair:  # the first has memory to ask for
-                    passed.append(taken[0])
-                    saved.append(taken[0] - taken[1])
+                    return WAITS
+                if fresh:
+                    # One by one calls take another time than several of them.
+                    saved.clear()
+                    passed.clear()
+                    fresh = False
+                    continue
+                passed.append(taken[0])
+                saved.append(taken[0] - taken[1])
                 if self._is_enough(saved) or _is_plain(saved):
                     break
+        except NotHandedBack:
+            raise
         except Ended as end:
             if end.status not in FAILS:
                 raise
             return f"it fails where its calls are enqueued together: {end.message}"
         except torch.OutOfMemoryError:
             return "it leaves the judge no room for calls that are enqueued together"
+        if len(saved) < LEAST_PAIRS:
+            return WAITS
         mean, half = trimmed_mean(saved, TRIMMED)
         return Shown(mean, half, baseline_ms, trimmed_mean(passed, TRIMMED))
 
@@ -131,15 +184,37 @@ class Relay:
         return None if honest is None or own_ms is None else (honest, own_ms)
 
     def _turn(self, session: Session) -> float | None:
-        sets = [self.exam.arguments() for _ in range(self.calls)]
+        """ms of a call, and the answers looked at. One more call is under a stress and does not count: who is right
+        without one alone would be as quick here as that makes him."""
+        sets: list[list[Any]] = [self.exam.arguments() for _ in range(self.calls)]
+        stressed = next(self.again, None)
+        if stressed is None:
+            return self._relayed(session, sets)
+        if self.calls > 1:
+            place = secrets.randbelow(self.calls + 1)
+            sets.insert(place, stressed.arguments())
+            return self._relayed(session, sets, {place: stressed})
+        if not secrets.randbelow(STRESSED_IN):
+            self._relayed(session, [stressed.arguments()], {0: stressed})
+        return self._relayed(session, sets)
+
+    def _relayed(
+        self, session: Session, sets: list[list[Any]], stressed: Mapping[int, Again] = MappingProxyType({})
+    ) -> float | None:
         # Of the baseline as many are kept, and not looked at: what is read between two calls lies in the cache.
-        relayed = session.relay(sets, self.exam.answer, some_of(self.calls), self._cold)
+        chosen = {*some_of(len(sets)), *stressed}
+        relayed = session.relay(sets, self.exam.answer, sorted(chosen), self._cold)
         if relayed is None:
             return None
-        for kept in relayed.kept:
-            if session is self.candidate:
-                look(self.exam, session, self.found, kept, sets[kept.index])
-        return median(relayed.milliseconds)
+        if session is self.candidate:
+            for kept in relayed.kept:
+                arguments, one = sets[kept.index], stressed.get(kept.index)
+                if one is None:
+                    look(self.exam, session, self.found, kept, arguments)
+                elif rest := one.look(kept, arguments):
+                    rest()
+        counted = [took for i, took in enumerate(relayed.milliseconds) if i not in stressed]
+        return median(counted) if counted else None
 
 
 def _is_plain(saved: list[float]) -> bool:
@@ -150,11 +225,18 @@ def _is_plain(saved: list[float]) -> bool:
 
 
 def begun(
-    exam: Exam, candidate: Session, baseline: Session, found: Findings, calls: int, baseline_ms: float
-) -> Relay | None:
-    """The relay by which gains over calls so short are to be shown, `calls` at most at a time; None where there is
-    none."""
-    if not (baseline_ms < LONGEST_MS and candidate.lender.on_device and baseline.lender.on_device):
-        return None
-    relay = Relay(exam, candidate, baseline, found, calls)
-    return relay if found.undisturbed(relay.is_taken_up) else None
+    exam: Exam,
+    candidate: Session,
+    baseline: Session,
+    found: Findings,
+    calls: int,
+    baseline_ms: float,
+    again: Iterator[Again],
+) -> Relay | str:
+    """The relay by which gains over calls so short are to be shown, `calls` at most at a time; or why there is none."""
+    if not baseline_ms < LONGEST_MS:
+        return ""
+    if not (candidate.lender.on_device and baseline.lender.on_device):
+        return "judge and workers have no memory of the device together"
+    relay = Relay(exam, candidate, baseline, found, calls, again)
+    return relay if found.undisturbed(relay.is_taken_up) else "the baseline's calls cannot be handed the device"

@@ -22,7 +22,7 @@ from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import bytes_of
 from kernelyard.judge.reference import kernel_count
-from kernelyard.judge.relay import Relay, begun
+from kernelyard.judge.relay import LONGEST_MS, Relay, begun
 from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.statistics import median
 from kernelyard.judge.turns import lay_anew, run_sets, some_of, take_turn, unseen
@@ -199,9 +199,15 @@ def _rounds(
         _hear_out(rests)
         return done
 
+    def the_relay() -> Relay | str:
+        # By several rounds' calls, for one that is held up looks as long as those that need none.
+        took = median([one.honest.event for one in clock.counted() or clock.rounds])
+        made = begun(exam, candidate, baseline, found, plan.calls_of(question_bytes), took, in_turn(again))
+        clock.why_no_relay = made if isinstance(made, str) else ""
+        return made
+
     begin = time.monotonic()
-    relay: Relay | None = None
-    asked_for_relay = False
+    relay: Relay | str | None = None
     tried, counted, whole = 0, 0, secrets.randbelow(plan.rounds)
     while True:
         on_phase(f"timing round {tried + 1}, {counted} count, {needed} at least")
@@ -212,10 +218,10 @@ def _rounds(
             most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
         usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
         claims = claimed(usual, done.honest.event, kernels)
-        if claims and small and not asked_for_relay:
-            asked_for_relay = True
-            relay = begun(exam, candidate, baseline, found, plan.calls_of(question_bytes), done.baseline.event)
-        bare_calls = most_bare_calls if claims and relay is None else 0
+        if claims and small and relay is None and tried:
+            relay = the_relay()
+        by_requests = not small or isinstance(relay, str) or (relay is None and done.honest.event >= LONGEST_MS)
+        bare_calls = most_bare_calls if claims and by_requests else 0
         tried += 1
         counted = len(clock.counted())
         with_warm_up = 1 + len(clock.rounds)
@@ -229,12 +235,14 @@ def _rounds(
                 )
             continue
         spent = time.monotonic() - begin >= plan.seconds or counted >= plan.most_rounds
-        if spent or _settled(clock, plan, by_relay=relay is not None):
+        if spent or _settled(clock, plan, by_relay=not by_requests):
             break
-    if relay is not None and decide(clock.told(), clock.noise(), confirmed=True) is Decision.FASTER:
-        on_phase("handing the device over")
-        clock.handed_alone = relay.alone
-        clock.relay = relay.shown(median([one.honest.event for one in clock.counted()]))
+    if small and decide(clock.told(), clock.noise(), confirmed=True) is Decision.FASTER:
+        relay = the_relay() if relay is None else relay
+        if isinstance(relay, Relay):
+            on_phase("handing the device over")
+            clock.handed_alone = relay.alone
+            clock.relay = relay.shown(median([one.honest.event for one in clock.counted()]))
     return clock
 
 

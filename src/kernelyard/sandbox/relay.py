@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from kernelyard.core.cold_cache import ColdCache
-from kernelyard.sandbox.device_memory import DeviceBytes, device_alloc, device_free
+from kernelyard.sandbox.device_memory import DeviceBytes, DriverError, device_alloc, device_free
 from kernelyard.sandbox.wire import TensorSpec
 
 # Words at lines of their own, before the inputs.
@@ -49,7 +49,7 @@ class Room:
     """
 
     def __init__(self, memory: DeviceBytes, begin: int) -> None:
-        self.memory, self._begin = memory, begin
+        self.memory, self.begin = memory, begin
         self._next, self._handed_out = begin, 0
         self._take, self._give = _TAKE(self._taken), _GIVE(self._given)
         # As `CUDAPluggableAllocator` does for functions of a library; these are our own.
@@ -62,6 +62,8 @@ class Room:
 
     def place(self, value: Tensor) -> int:
         """Where the bytes of an answer lie, or those of a copy of it. Raises RuntimeError where there is no room."""
+        if not value.numel():
+            return self.begin
         if not value.is_contiguous() or (found := self._found(value)) is None:
             copy = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value)
             found = self._found(copy)
@@ -90,7 +92,7 @@ class Room:
             return
         self._handed_out -= 1
         if not self._handed_out:
-            self._next = self._begin
+            self._next = self.begin
 
 
 def _address(function: Any) -> int:
@@ -148,6 +150,20 @@ class Course:
                 return False
             time.sleep(POLL)
         return True
+
+    def end(self) -> None:
+        """Have the judge's stream run through, once the worker is gone: who lives might take a word back that ends a
+        wait. Raises DriverError where it does not within `GRACE`."""
+        with torch.cuda.stream(self._stream):
+            last = torch.cuda.Event()
+            last.record()
+        late = time.monotonic() + GRACE
+        let_go(self.memory)
+        while not last.query():
+            if time.monotonic() > late:
+                raise DriverError("the device does not come back from a worker that is gone")
+            time.sleep(0.01)
+            let_go(self.memory)
 
     def milliseconds(self) -> tuple[float, ...]:
         """Of each call, when it is over."""

@@ -8,20 +8,29 @@ import torch
 from torch import Tensor
 
 from kernelyard.core.cold_cache import ColdCache
+from kernelyard.core.verdict import Status
 from kernelyard.sandbox.clearing import seconds_until_clear
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared
 from kernelyard.sandbox.exchange import Ended, Exchange
 from kernelyard.sandbox.pool import Worker
 from kernelyard.sandbox.relay import ALIGNED, HEADER, Course, let_go
-from kernelyard.sandbox.returned import Kept, Relayed, alike
+from kernelyard.sandbox.returned import Kept, Relayed, laid_out
 from kernelyard.sandbox.wire import POISON, Reply, TensorSpec, dumped, flattened, layout, layout_of_groups
 
 # How long a relay's calls may take to be enqueued: a hundred launches each do in milliseconds.
 ENQUEUED_SECONDS = 0.5
+# Of a device's queue, which holds some thousand, what a relay may need: a copy for each tensor of its calls.
+MOST_TENSORS = 256
+# Of inputs, the room that is left for them: where their sizes hang on values, later ones may be larger.
+SLACK = 2
 # Room for a relay's answers and what lies between a model's kernels, in answers; and at least so much, for an
 # allocator's pieces are up to 20 MB.
 ROOM, LEAST_ROOM = 4, 128 << 20
+
+
+class NotHandedBack(Ended):
+    """The device was handed over, and the worker is gone."""
 
 
 class Relaying(Exchange):
@@ -31,6 +40,8 @@ class Relaying(Exchange):
         super().__init__(worker, device, deadlines)
         self._inputs: tuple[Shared, list[list[TensorSpec]]] | None = None
         """Where the last calls' inputs lie, by call, which the worker had no copies of."""
+        self._begin: tuple[DeviceBytes, int] | None = None
+        """Where in the memory the worker's room begins, and inputs end at the latest."""
         self._course: tuple[DeviceBytes, int] | None = None
         """Of the next relay: the memory, and what the first call's words are to be."""
 
@@ -40,18 +51,29 @@ class Relaying(Exchange):
         """Hand the device to the candidate for a call on each set of arguments, and have it back (`sandbox.relay`).
 
         None where the candidate waits for the device within its calls, or where there are more launches than a device's
-        queue holds, so that they cannot all be enqueued before the first of them may run. `answer`: tensors like those
-        of one call; `keep`: calls whose outputs are the judge's before the next one's inputs are written.
+        queue holds, so that they cannot all be enqueued before the first of them may run; and where inputs are too many
+        or much larger than before. `answer`: tensors like those of one call. `keep`: calls whose outputs are the
+        judge's before the next one's inputs are written. Raises NotHandedBack where the worker had to be ended.
         """
         trees, tensors = flattened(sets)
         grouped, size = layout_of_groups(tensors, HEADER)
-        own_specs, slot = layout(answer)
-        begin = -(-(HEADER + size) // ALIGNED) * ALIGNED
+        if sum(map(len, tensors)) + len(keep) * len(answer) > MOST_TENSORS:
+            return None
+        slot = layout(answer)[1]
+        begin = -(-(HEADER + SLACK * size) // ALIGNED) * ALIGNED
         memory = self.lender.both_write(begin + max(LEAST_ROOM, ROOM * len(sets) * slot))
+        if self._begin is None or self._begin[0] is not memory:
+            self._begin = memory, begin
+        begin = self._begin[1]
+        if HEADER + size > begin:
+            return None
         if self._course is None or self._course[0] is not memory:
             memory.clear(HEADER)
             self._course = memory, 1
-        first, self._course = self._course[1], None  # until the device is back
+        first = self._course[1]
+        rooms = {i: torch.full((slot,), POISON, dtype=torch.uint8, device=self.device) for i in keep}
+        course = Course(memory, cold, first)
+        self._course = None  # until the device is back
         request = self._worded(
             "relay", memory, arguments=trees, tensors=dumped(grouped), uncopied=True, first=first, room=begin
         )
@@ -70,38 +92,56 @@ class Relaying(Exchange):
         if not are_enqueued:
             self._understood(self._heard(), request.nonce)
             return None
-        rooms = {i: torch.full((slot,), POISON, dtype=torch.uint8, device=self.device) for i in keep}
-        outputs = {i: self._places(reply, i, memory, own_specs, rooms[i]) for i in keep}
-        course = Course(memory, cold, first)
-        course.enqueue([list(zip(*pair, strict=True)) for pair in zip(grouped, tensors, strict=True)], outputs)
+        inputs = [list(zip(*pair, strict=True)) for pair in zip(grouped, tensors, strict=True)]
+        try:
+            course.enqueue(inputs, {i: self._places(reply, i, memory, rooms[i]) for i in keep})
+            self._await_end(course, request.nonce)
+        except BaseException as error:
+            self._take_back_by_force(course)
+            if isinstance(error, torch.OutOfMemoryError):
+                raise NotHandedBack(
+                    Status.OUT_OF_MEMORY, self.phase, "it leaves the judge no room for a relay"
+                ) from None
+            if isinstance(error, Ended):
+                raise NotHandedBack(error.status, error.phase, error.message) from None
+            raise
         self._inputs = memory, grouped
-        with self._in_time() as deadline:
-            if not course.wait(deadline, self.channel.is_readable):
-                let_go(memory)
-                if time.monotonic() > deadline:
-                    raise TimeoutError
-                self.channel.receive_body(deadline)  # the worker's death, if that is what there is to read
-                raise self._broken("calls that end without a word on the device")
-        self._understood(self._heard(), request.nonce)
         self._course = memory, first + len(sets)
         kept = tuple(Kept(i, reply.delivered[i].outputs, rooms[i], reply.delivered[i].written) for i in keep)
         return Relayed(course.milliseconds(), kept)
 
-    def _places(
-        self, reply: Reply, call: int, memory: DeviceBytes, like: Sequence[TensorSpec], room: Tensor
-    ) -> list[tuple[int, Tensor]]:
-        """Where a call's outputs will lie, if they are as expected, and the part of `room` for each. One may lie in an
+    def _await_end(self, course: Course, nonce: str) -> None:
+        """Until the device is back, and the worker has said that it is done."""
+        with self._in_time() as deadline:
+            is_back = course.wait(deadline, self.channel.is_readable)
+            if not is_back and time.monotonic() > deadline:
+                raise TimeoutError
+        self._understood(self._heard(), nonce)  # its death, or its failure, if that is what it says
+        if not is_back:
+            raise self._broken("calls that end without a word on the device")
+
+    def _take_back_by_force(self, course: Course) -> None:
+        """The worker first: a stream of its own may take back, on the device, the words that end the judge's waits, and
+        whoever waits for the device next would do so for good."""
+        self.process.kill()
+        course.end()
+
+    def _places(self, reply: Reply, call: int, memory: DeviceBytes, room: Tensor) -> list[tuple[int, Tensor]]:
+        """Where a call's outputs will lie, if `room` holds them, and the part of it for each. One may lie in an
         input."""
         if len(reply.delivered) <= call or len(reply.placed) <= call:
             raise self._broken("a relay's calls without their outputs")
         delivered, placed = reply.delivered[call], reply.placed[call]
-        if not delivered.written or not alike(like, delivered.outputs) or len(placed) != len(like):
+        specs = laid_out(delivered.outputs)
+        if not delivered.written or specs is None or len(placed) != len(specs):
+            return []
+        if specs and specs[-1].end > room.numel():
             return []
         if any(
-            offset < HEADER or offset + spec.nbytes > memory.size for spec, offset in zip(like, placed, strict=True)
+            offset < HEADER or offset + spec.nbytes > memory.size for spec, offset in zip(specs, placed, strict=True)
         ):
             raise self._broken("an output beyond the memory that was lent for it")
-        return [(offset, room[spec.offset : spec.end]) for spec, offset in zip(like, placed, strict=True)]
+        return [(offset, room[spec.offset : spec.end]) for spec, offset in zip(specs, placed, strict=True)]
 
     def _take_inputs_back(self) -> None:
         if self._inputs is not None:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from kernelyard.core.launches import Way
-from kernelyard.sandbox.wire import OutputSpec, TensorSpec, layout
+from kernelyard.sandbox.wire import WIRE_DTYPES, OutputSpec, TensorSpec, layout
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,15 @@ class Seen:
     way: Way
     unseen: str
     """Why nothing was seen, where nothing was."""
+
+
+def laid_out(outputs: Sequence[OutputSpec]) -> list[TensorSpec] | None:
+    """Places for outputs of these dtypes and shapes, as `layout` has them; None where there are no such tensors."""
+    try:
+        like = [torch.empty(one.shape, dtype=WIRE_DTYPES[one.dtype], device="meta") for one in outputs]
+    except (KeyError, RuntimeError, OverflowError, TypeError):
+        return None
+    return layout(like)[0]
 
 
 def alike(specs: Sequence[TensorSpec], outputs: Sequence[OutputSpec]) -> bool:
