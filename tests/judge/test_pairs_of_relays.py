@@ -89,7 +89,8 @@ def test_what_is_saved_is_the_difference_of_both_sides() -> None:
     [
         ((0.013, 0.021), MOST_PAIRS, MOST_PAIRS),  # 3 us saved of 20, known to 1.2
         ((0.0198, 0.0202), LEAST_PAIRS, LEAST_PAIRS),  # nothing, known to 0.3
-        ((0.0008, 0.0032), LEAST_PAIRS, LEAST_PAIRS),  # 18 us, known to 1.2: plainly a gain
+        ((0.0072, 0.0088), LEAST_PAIRS, LEAST_PAIRS),  # 12 us, known to 0.8, and 8 are left: plainly a gain
+        ((0.0, 0.008), MOST_PAIRS, MOST_PAIRS),  # 16 us, known to 1.2: as 4 are left, 5x is not known
         ((0.019, 0.027), LEAST_PAIRS + 1, MOST_PAIRS - 1),  # 3 us lost: plainly no gain once it is known to 1.5
     ],
 )
