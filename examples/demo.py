@@ -31,7 +31,11 @@ def kernelyard(*arguments: str) -> str:
 
 
 def main() -> None:
+    if len(sys.argv) > 2:
+        sys.exit("expected one folder for the report at most")
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-report")
+    if folder.exists() and not folder.is_dir():
+        sys.exit(f"{folder}: a file; expected a folder for the report")
     here = Path(os.path.relpath(JUDGE))
     ladder = Ladder.model_validate_json(kernelyard("ladder", "softmax"))
     verdicts = [

@@ -18,9 +18,10 @@ def test_a_file_that_cannot_be_read_is_said_and_the_others_are_found(tmp_path: P
     (tmp_path / "level_1_problem_2_sample_0_kernel.py").mkdir()
     os.mkfifo(tmp_path / "level_1_problem_2_sample_1_kernel.py")
     (tmp_path / "level_1_problem_2_sample_2_kernel.py").symlink_to("/dev/zero")
+    (tmp_path / "level_1_problem_2_sample_3_kernel.py").write_bytes(b"# \xe9, which Python refuses")
     found = find(tmp_path, suite_of(1, 2))
     assert [candidate.key for candidate in found.candidates] == [Key(1, 1, 0)]
-    assert len(found.unreadable) == 4 and all("cannot be read" in why for why in found.unreadable)
+    assert len(found.unreadable) == 5 and all("cannot be read" in why for why in found.unreadable)
 
 
 def test_a_sample_number_that_no_ledger_holds_is_said_and_the_others_are_found(tmp_path: Path) -> None:

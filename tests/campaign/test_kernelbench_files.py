@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Call
+from solutions import write
 from typer.testing import CliRunner
 from verdicts import ENVIRONMENT, SETTINGS, judged, suite
 
@@ -136,6 +138,23 @@ def test_what_kernelbench_came_to_stays_in_its_file(tmp_path: Path) -> None:
         written = json.loads((tmp_path / files.RESULTS).read_text())
         assert [written["1"], written["2"]] == [theirs["1"], theirs["2"]]
         assert "kernelyard" in written["3"][0]["metadata"][files.JUDGE]
+
+
+def test_an_export_takes_no_other_option_and_needs_a_verdict(tmp_path: Path, kernelyard: Call) -> None:
+    with Ledger(tmp_path, create=True) as ledger:
+        ledger.begin(suite(), SETTINGS, ENVIRONMENT)
+    done = kernelyard("run", str(tmp_path), "--export", "--again", "--dtype", "bf16", cwd=tmp_path)
+    assert done.returncode == 2 and "takes no --dtype, --again" in done.stderr
+    done = kernelyard("run", str(tmp_path), "--export", cwd=tmp_path)
+    assert done.returncode == 2 and "no verdict to export" in done.stderr
+
+
+def test_a_run_that_is_refused_leaves_no_ledger(tmp_path: Path, kernelyard: Call) -> None:
+    write(tmp_path / "problems", tmp_path / "run")
+    (tmp_path / "run" / files.RESULTS).write_text("{")
+    done = kernelyard("run", str(tmp_path / "run"), "--suite", str(tmp_path / "problems"), cwd=tmp_path)
+    assert done.returncode == 2 and "cannot be read" in done.stderr
+    assert not list((tmp_path / "run").glob("*.sqlite*"))
 
 
 @pytest.mark.parametrize(

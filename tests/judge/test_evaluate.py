@@ -158,6 +158,27 @@ def test_a_problem_that_fails_is_not_the_solutions_fault(tmp_path: Path, device:
     assert "the reference fails" in verdict.message
 
 
+def test_a_problem_that_the_machine_has_no_memory_for_is_neither_ones_fault(
+    tmp_path: Path, device: torch.device
+) -> None:
+    problem = tmp_path / "problem.py"
+    problem.write_text(PROBLEM.read_text() + "\n\ndef get_inputs():\n    return [torch.randn(1 << 24, 1 << 24)]\n")
+    verdict = judge(ROOT / "examples/judge/correct.py", device, problem=problem)
+    assert verdict.status is Status.INFRA_ERROR
+    assert verdict.message.startswith("too large for this machine")
+
+
+@pytest.mark.parametrize(("name", "returned"), [("get_inputs", "'abc'"), ("get_init_inputs", "3")])
+def test_a_problem_whose_functions_return_no_list_is_told_so(
+    name: str, returned: str, tmp_path: Path, device: torch.device
+) -> None:
+    problem = tmp_path / "problem.py"
+    problem.write_text(PROBLEM.read_text() + f"\n\ndef {name}():\n    return {returned}\n")
+    verdict = judge(ROOT / "examples/judge/correct.py", device, problem=problem)
+    assert verdict.status is Status.INVALID_PROBLEM
+    assert f"{name} returns a" in verdict.message and "expected a list" in verdict.message
+
+
 def test_arguments_that_cannot_cross_are_the_problems_fault(tmp_path: Path, device: torch.device) -> None:
     problem = tmp_path / "problem.py"
     text = PROBLEM.read_text().replace("return []", "return [object()]")

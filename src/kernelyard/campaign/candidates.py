@@ -100,16 +100,17 @@ def keys(folder: Path, names: Mapping[tuple[int, int], str] | None = None) -> se
 
 
 def read(path: Path) -> Source:
-    """Whatever the file holds, as text. Raises UsageError where it cannot be read, or is a link to what is no .py.
+    """The file's text. Raises UsageError where it cannot be read, is no UTF-8, or is a link to what is no .py.
 
     What is read is shown in the report: a folder of somebody else's solutions could link to the reader's secrets.
     """
     try:
         if path.is_symlink() and path.resolve().suffix != ".py":
             raise OSError("a link to what is no .py")
-        # What is beyond cannot be judged; cut, it stays what `too_large` refuses.
-        return Source(path, read_at_most(path, MAX_SOURCE_BYTES + 1).decode("utf-8", "replace"))
-    except OSError as error:
+        # What is beyond cannot be judged; cut, maybe within a letter, it stays what `too_large` refuses.
+        held = read_at_most(path, MAX_SOURCE_BYTES + 1)
+        return Source(path, held.decode("utf-8", "replace" if len(held) > MAX_SOURCE_BYTES else "strict"))
+    except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); expected a solution") from None
 
 

@@ -123,9 +123,13 @@ def read(file: Path) -> dict[int, list[dict[str, Any]]]:
         if not isinstance(content, dict):
             raise ValueError("no object of problems")
         # A file of before July 2025 holds one entry for each problem and no list.
+        if named := [problem for problem in content if not problem.isdecimal()]:
+            raise ValueError(f"{named[0]!r} in place of a problem's number")
         lists = {int(problem): one if isinstance(one, list) else [one] for problem, one in content.items()}
         for problem, entries in lists.items():
             for each in entries:
+                if not isinstance(each, dict):
+                    raise ValueError(f"an entry of problem {problem} that is no object")
                 each.setdefault("sample_id", 0)
                 if wrong := [name for name, kind in _FIELDS.items() if not isinstance(each.get(name), kind)]:
                     raise ValueError(f"an entry of problem {problem} with no {' and no '.join(wrong)}")

@@ -61,11 +61,13 @@ class Pipeline:
 
     def run(self) -> None:
         """Until every candidate has a verdict, or no device is left. Raises what the ledger raises."""
-        builders = [threading.Thread(target=self._guarded(self._build), daemon=True) for _ in range(self._jobs)]
+        to_build = sum(map(self._has_build, self._candidates))
+        jobs = min(self._jobs, max(1, to_build))
+        builders = [threading.Thread(target=self._guarded(self._build), daemon=True) for _ in range(jobs)]
         judges = [threading.Thread(target=self._guarded(self._judge, i), daemon=True) for i in range(len(self.slots))]
         for thread in (*builders, *judges):
             thread.start()
-        if sum(map(self._has_build, self._candidates)) >= WORTH_BUILDS:
+        if to_build >= WORTH_BUILDS:
             # The first builds do not wait for them.
             threading.Thread(target=precompile, args=(self.work.over,), daemon=True).start()
         renewed = time.monotonic()

@@ -110,7 +110,8 @@ def bench(
 def _operators(wanted: list[str], every: bool) -> list[str]:
     known = ops.operator_names()
     if every == bool(wanted):
-        raise UsageError(f"expected operators or --all; the operators are {', '.join(known)}")
+        expected = "either operators or --all, not both" if every else "operators or --all"
+        raise UsageError(f"expected {expected}; the operators are {', '.join(known)}")
     for name in wanted:
         if name not in known:
             raise unknown("operator", name, known)

@@ -46,7 +46,7 @@ def plot(
     if frame.empty:
         raise UsageError(f"{csv} holds no row; `kernelyard bench` adds some")
     if all_ == bool(kernel_name):
-        raise UsageError("expected --kernel-name or --all")
+        raise UsageError(f"expected {'either --kernel-name or --all, not both' if all_ else '--kernel-name or --all'}")
     kernels = sorted(frame["kernel_name"].unique()) if all_ else list(dict.fromkeys(kernel_name or ()))
     if table is not None:
         markers.read(table)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from kernelyard import ops
-from kernelyard.core.amounts import seconds_option
+from kernelyard.core.amounts import MOST_JOBS, seconds_option
 from kernelyard.core.environment import describe, resolve_devices
 from kernelyard.core.errors import UsageError
 from kernelyard.core.problem import Problem, Source
@@ -49,8 +49,10 @@ def check(
     op: Annotated[list[str] | None, typer.Option(help="An operator of the library; `all` for every one.")] = None,
     dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
     seconds: Annotated[float, seconds_option(1.0, "For each problem; looked at between questions.")] = 60.0,
-    jobs: Annotated[int, typer.Option(min=1, help="Problems at once on a device, which share its memory.")] = 1,
-    gpus: Annotated[int, typer.Option(min=1, help="How many devices share the files.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=MOST_JOBS, help="Problems at once on a device, which share its memory.")
+    ] = 1,
+    gpus: Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="How many devices share the files.")] = 1,
     records: Annotated[
         Path | None, typer.Option(help="A file that keeps each record as it is made; what it decides is not redone.")
     ] = None,

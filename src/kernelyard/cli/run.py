@@ -16,11 +16,11 @@ from rich.table import Column
 
 from kernelyard.campaign.candidates import LAYOUTS, Found, demand_folder, find, levels_of
 from kernelyard.campaign.kernelbench_files import export, foreign_outcomes
-from kernelyard.campaign.ledger import Ledger
+from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.campaign.pipeline import Pipeline
 from kernelyard.campaign.records import Candidate, Judged, Key, Settings
 from kernelyard.campaign.slot import Terms
-from kernelyard.core.amounts import MOST_ROUNDS, MOST_SECONDS, gib_option, parse_seconds, seconds_option
+from kernelyard.core.amounts import MOST_JOBS, MOST_ROUNDS, MOST_SECONDS, gib_option, parse_seconds, seconds_option
 from kernelyard.core.choices import choice_option
 from kernelyard.core.cores import usable_cores
 from kernelyard.core.environment import describe, resolve_devices
@@ -58,6 +58,7 @@ class Retry(str, Enum):
 
 @with_selection
 def run(
+    context: typer.Context,
     folder: Annotated[
         Path, typer.Argument(metavar="RUN_DIR", help="Solutions, by KernelBench's names or PROBLEM/S.py.")
     ],
@@ -66,9 +67,11 @@ def run(
     train: Annotated[bool, typer.Option("--train", help="In training mode, as KernelBench does it.")] = False,
     policy: Annotated[Policy, typer.Option(help="What is done about flags.")] = Policy.TRAINING,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Builds at a time; by default the cores that are left.")
+        int | None, typer.Option(min=1, max=MOST_JOBS, help="Builds at a time; by default the cores that are left.")
     ] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="How many devices; by default all. On a CPU, judges.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=MOST_JOBS, help="How many devices; by default all. On a CPU, judges.")
+    ] = None,
     timeout: Annotated[str | None, typer.Option(metavar="<seconds>", help=TIMEOUT_HELP)] = None,
     memory: Annotated[float, gib_option(0.1, "GiB of host memory for a solution's processes.")] = 16.0,
     rounds: Annotated[
@@ -89,8 +92,11 @@ def run(
     Exit code 0 if all have one, whatever it says; 1 if some could not be judged.
     """
     if only_export:
+        _demand_nothing_else(context)
         with Ledger(folder) as ledger:
             _take_over(ledger, folder, levels_of(folder))
+            if not (ledger.judged() or ledger.foreign()):
+                raise UsageError(f"{folder}: no verdict to export; `kernelyard run` without --export makes them")
             _export(folder, ledger)
         return
     deadlines = _deadlines(timeout)
@@ -117,16 +123,19 @@ def run(
         policy,
         train,
     )
+    levels = levels_of(folder) | {candidate.key.level for candidate in found.candidates}
+    if not (folder / FILE_NAME).exists():
+        foreign_outcomes(folder, levels)  # which may be refused, and then no ledger is begun
     with Ledger(folder, create=True) as ledger:
         ledger.begin(suite, settings, environment)
-        levels = levels_of(folder) | {candidate.key.level for candidate in found.candidates}
         _take_over(ledger, folder, levels)
         left = _left(ledger, suite, found, retry or (), again=again)
         jobs = jobs or max(1, usable_cores() - CORES_A_SLOT * len(devices))
         known = {one.key for one in ledger.foreign()} - {candidate.key for candidate in left}
         theirs = [candidate for candidate in found.candidates if candidate.key in known]
         judged = ledger.keys()
-        names = [str(each) for each in devices]
+        # More judges than candidates would only start.
+        names = [str(each) for each in devices[: max(1, len(left))]]
         with _Shown(found, left, names, len(theirs), sum(candidate.key in judged for candidate in left)) as shown:
             pipeline = Pipeline(
                 ledger, suite, left, terms, names, environment,
@@ -145,6 +154,16 @@ def run(
         print(f"kernelyard: {len(missing)} of {count} could not be judged, {missing[0]} first", file=sys.stderr)
     if missing or found.unreadable:
         raise typer.Exit(1)
+
+
+def _demand_nothing_else(context: typer.Context) -> None:
+    """Raises UsageError for options beside --export, which none of them would change."""
+    taken = ("folder", "only_export")
+    options = [option for option in context.command.params if option.name and option.name not in taken]
+    sources = [(option.opts[0], context.get_parameter_source(option.name or "")) for option in options]
+    given = [name for name, source in sources if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        raise UsageError(f"--export writes what there is, and takes no {', '.join(given)}")
 
 
 def _warnings(found: Found, kind: SandboxKind) -> Iterator[str]:

@@ -10,6 +10,8 @@ MOST_GIB = 65536.0
 """64 TiB, more than any machine has."""
 MOST_ROUNDS = 1000
 """Of one verdict. No budget ends it before as many as were asked for."""
+MOST_JOBS = 1024
+"""Processes or threads beside each other; more than a machine's cores serve nobody."""
 
 
 def parse_seconds(text: str, least: float) -> float:

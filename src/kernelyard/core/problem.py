@@ -95,8 +95,15 @@ class Problem:
         """
         seed_generators(seed)
         with torch.device(device):
-            made = list(self.get_inputs())
+            made = listed(self.get_inputs(), "get_inputs")
         return [place(value, dtype, device) for value in made]
+
+
+def listed(returned: Any, name: str) -> list[Any]:
+    """What a problem's function of that name returned. Raises TypeError for what is no list or tuple."""
+    if not isinstance(returned, (list, tuple)):
+        raise TypeError(f"{name} returns a {type(returned).__name__}; expected a list")
+    return list(returned)
 
 
 def place(value: Any, dtype: torch.dtype, device: torch.device) -> Any:

@@ -28,7 +28,7 @@ from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.room import has_room, is_ample, make_room
 from kernelyard.judge.rounds import time_rounds
 from kernelyard.judge.sanitizing import sanitized
-from kernelyard.judge.size import TOO_LARGE
+from kernelyard.judge.size import TOO_LARGE, lacks_memory
 from kernelyard.judge.spots import spots_of
 from kernelyard.judge.weights import handed_over
 from kernelyard.sandbox.deadlines import WAITING, Deadlines
@@ -241,6 +241,8 @@ def _attempt(case: _Case) -> _Attempt:
         if crowded and found.phase in (Phase.CHECK, Phase.TIME):
             # The first question was answered when the solution had not run yet.
             return _Attempt(Status.OUT_OF_MEMORY, "it leaves the judge no room on the device", found.phase, found)
+        if lacks_memory(error):
+            return _Attempt(Status.INFRA_ERROR, f"{TOO_LARGE}: {first_line(error)}", found.phase, found)
         return _Attempt(Status.INVALID_PROBLEM, str(error), None, found)
     except ProtocolError as error:
         # Of the protocol, only what cannot cross to a worker gets here: the problem's own arguments.

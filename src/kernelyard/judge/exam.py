@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.operator import Cost, Tolerance
-from kernelyard.core.problem import Problem, each_tensor
+from kernelyard.core.problem import Problem, each_tensor, listed
 from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.judge.answers import as_far_as_it_goes, copied_to, noise_of, room_for, unwritten, usual_error
 from kernelyard.judge.compare import compare, finite, passes, same_bits
@@ -54,7 +54,7 @@ class Exam:
         self.problem, self.dtype, self.device, self.tolerance = problem, dtype, device, tolerance
         self.weight_seed = secrets.randbits(31)
         try:
-            self.init_arguments = list(problem.get_init_inputs())
+            self.init_arguments = listed(problem.get_init_inputs(), "get_init_inputs")
             self.model = problem.make_model(self.init_arguments, self.weight_seed, dtype, device)
             state = [(f"weight {name}", value) for name, value in self.model.state_dict().items()]
             for name, value in state:
