@@ -154,12 +154,9 @@ def handed(
         kill=lambda: happened.append("killed"), wait=lambda _: None, exceeded=None, describe_exit=lambda: "exit code 3"
     )
     lender = SimpleNamespace(both_write=lambda _: memory, descriptor=lambda _: None, sent=lambda _: None)
-    made = Relaying(
-        SimpleNamespace(channel=Channel(), process=process, nonce="n", lender=lender),  # type: ignore[arg-type]
-        torch.device("cpu"),
-        Deadlines(time=5.0),
-    )
-    made.phase, made.channel, made.process, made.lender = Phase.TIME, Channel(), process, lender  # type: ignore
+    own: Any = SimpleNamespace(channel=Channel(), process=process)
+    made = Relaying(own, torch.device("cpu"), Deadlines(time=5.0))
+    made.phase, made.lender = Phase.TIME, lender  # type: ignore[assignment]
     return [made.relay([[torch.zeros(size)]], (torch.zeros(3),), [0], None) for size in sizes]  # type: ignore[arg-type]
 
 

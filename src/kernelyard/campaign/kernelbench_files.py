@@ -122,9 +122,9 @@ def read(file: Path) -> dict[int, list[dict[str, Any]]]:
         content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("no object of problems")
-        # A file of before July 2025 holds one entry for each problem and no list.
         if named := [problem for problem in content if not problem.isdecimal()]:
             raise ValueError(f"{named[0]!r} in place of a problem's number")
+        # A file of before July 2025 holds one entry for each problem and no list.
         lists = {int(problem): one if isinstance(one, list) else [one] for problem, one in content.items()}
         for problem, entries in lists.items():
             for each in entries:

@@ -20,7 +20,7 @@ from kernelyard.core.environment import Environment, describe
 from kernelyard.core.errors import FAULTS, UsageError, first_line
 from kernelyard.core.folders import state_folder
 from kernelyard.core.interrupts import deaf_children, end_with_parent
-from kernelyard.core.problem import Problem
+from kernelyard.core.problem import Problem, listed
 from kernelyard.core.verdict import Record, Timing
 from kernelyard.core.workload import DTYPES
 from kernelyard.judge.timing import interleaved
@@ -155,7 +155,7 @@ def measure(problem: Problem, request: Request) -> Measured:
     failures: dict[Variant, str] = {}
     problem = replace(problem, train_mode=request.train_mode)
     device, dtype = request.device, DTYPES[request.dtype]
-    model = problem.make_model(list(problem.get_init_inputs()), SEED, dtype, device)
+    model = problem.make_model(listed(problem.get_init_inputs(), "get_init_inputs"), SEED, dtype, device)
     inputs = problem.make_inputs(SEED, dtype, device)
     for variant in dict.fromkeys([Variant.EAGER, *request.variants]):
         try:

@@ -10,7 +10,6 @@ import random
 import secrets
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -49,11 +48,10 @@ FAILS = (Status.RUNTIME_ERROR, Status.OUT_OF_MEMORY)
 """What a worker says of itself when a model raises, and lives."""
 TRIMMED = 0.15
 """Pairs left out at either end: one in ten has a relay in which the hand-over took 50 us longer, or a millisecond."""
-
-
-WAITS = "a call waits for the device, so that it is not enqueued before it may run"
 STRESSED_IN = 4
 """Where calls are handed over one at a time, one in so many has another before it, under a stress."""
+WAITS = "a call waits for the device, so that it is not enqueued before it may run"
+"""Why nothing is shown of it."""
 
 
 class Relay:
@@ -102,10 +100,11 @@ class Relay:
         except Ended as end:
             if end.status is Status.OUT_OF_MEMORY:
                 self._no_room = end.message
-            elif end.status not in FAILS:
-                with blameless():
-                    raise
-            return end.status is Status.OUT_OF_MEMORY
+                return True
+            if end.status in FAILS:
+                return False
+            with blameless():
+                raise
 
     def shown(self, baseline_ms: float) -> Shown | str:
         """What comes of pairs until the interval is narrow enough; or why nothing does.
@@ -189,18 +188,16 @@ class Relay:
         sets: list[list[Any]] = [self.exam.arguments() for _ in range(self.calls)]
         stressed = next(self.again, None)
         if stressed is None:
-            return self._relayed(session, sets)
+            return self._relayed(session, sets, {})
         if self.calls > 1:
             place = secrets.randbelow(self.calls + 1)
             sets.insert(place, stressed.arguments())
             return self._relayed(session, sets, {place: stressed})
         if not secrets.randbelow(STRESSED_IN):
             self._relayed(session, [stressed.arguments()], {0: stressed})
-        return self._relayed(session, sets)
+        return self._relayed(session, sets, {})
 
-    def _relayed(
-        self, session: Session, sets: list[list[Any]], stressed: Mapping[int, Again] = MappingProxyType({})
-    ) -> float | None:
+    def _relayed(self, session: Session, sets: list[list[Any]], stressed: Mapping[int, Again]) -> float | None:
         # Of the baseline as many are kept, and not looked at: what is read between two calls lies in the cache.
         chosen = {*some_of(len(sets)), *stressed}
         relayed = session.relay(sets, self.exam.answer, sorted(chosen), self._cold)

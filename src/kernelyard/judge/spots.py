@@ -40,9 +40,9 @@ def spots_of(exam: Exam, question: Question) -> tuple[int, int] | None:
     parts = rows, max(1, rows // FEWEST)
     if question.bytes > PART_BYTES // 2 or not exam.parts_agree(question, parts):
         return None
-    *_, (_, last) = exam.pieces(question.arguments, parts)
+    _, first = next(exam.pieces(question.arguments, parts))  # the last may be shorter
     begin = time.monotonic()
-    for answer in exam.exact_piece(last):
+    for answer in exam.exact_piece(first):
         largest(answer)  # for which a device is waited for
     return parts if (time.monotonic() - begin) * rows / parts[1] > SLOW_SECONDS else None
 

@@ -158,12 +158,11 @@ class Course:
             last = torch.cuda.Event()
             last.record()
         late = time.monotonic() + GRACE
-        let_go(self.memory)
         while not last.query():
             if time.monotonic() > late:
                 raise DriverError("the device does not come back from a worker that is gone")
-            time.sleep(0.01)
             let_go(self.memory)
+            time.sleep(0.01)
 
     def milliseconds(self) -> tuple[float, ...]:
         """Of each call, when it is over."""

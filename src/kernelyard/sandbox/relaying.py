@@ -133,9 +133,7 @@ class Relaying(Exchange):
             raise self._broken("a relay's calls without their outputs")
         delivered, placed = reply.delivered[call], reply.placed[call]
         specs = laid_out(delivered.outputs)
-        if not delivered.written or specs is None or len(placed) != len(specs):
-            return []
-        if specs and specs[-1].end > room.numel():
+        if not delivered.written or not specs or len(placed) != len(specs) or specs[-1].end > room.numel():
             return []
         if any(
             offset < HEADER or offset + spec.nbytes > memory.size for spec, offset in zip(specs, placed, strict=True)
