@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from kernelyard.core.verdict import Phase, Status
+from kernelyard.judge import relay as relays
 from kernelyard.judge.again import Again
 from kernelyard.judge.findings import End, Findings
-from kernelyard.judge.relay import CALLS, LEAST_PAIRS, MOST_PAIRS, Relay, begun
+from kernelyard.judge.relay import CALLS, LEAST_PAIRS, MOST_PAIRS, STRESSED_IN, Relay, begun
 from kernelyard.judge.shown import Shown
 from kernelyard.sandbox.device_memory import DriverError
 from kernelyard.sandbox.exchange import Ended, WentOn
@@ -120,13 +121,21 @@ def test_one_more_call_of_each_turn_is_under_a_stress_and_does_not_count() -> No
     assert len(seen) == 1 + LEAST_PAIRS and len(set(seen)) > 1, "of the solution alone, at a place drawn anew"
 
 
-def test_calls_that_are_handed_over_one_by_one_have_one_under_a_stress_before_them_now_and_then() -> None:
-    seen: list[int] = []
+@pytest.mark.parametrize("drawn", [0, STRESSED_IN - 1])
+def test_calls_that_are_handed_over_one_by_one_have_one_under_a_stress_before_them_now_and_then(
+    drawn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in so many, as is drawn: here before each call, and before none."""
+    seen, asked_of = list[int](), set[int]()
     made = relay(always(0.008), again=itertools.repeat(Again(lambda: [1], lambda kept, _: lambda: seen.append(1))))
     made.calls = 1
-    assert isinstance(made.shown(0.02), Shown)
-    turns = len(made.candidate.asked)  # type: ignore[attr-defined]
-    assert 0 < len(seen) < turns / 2 and set(made.candidate.asked) == {1}  # type: ignore[attr-defined]
+    monkeypatch.setattr(relays.secrets, "randbelow", lambda count: asked_of.add(count) or drawn)
+    shown = made.shown(0.02)
+    assert isinstance(shown, Shown) and shown.ratio.mean == pytest.approx(2.5)
+    assert asked_of == {STRESSED_IN} and set(made.candidate.asked) == {1}  # type: ignore[attr-defined]
+    pairs = 1 + LEAST_PAIRS
+    before_each = pairs if drawn == 0 else 0
+    assert len(seen) == before_each and len(made.candidate.asked) == pairs + before_each  # type: ignore[attr-defined]
 
 
 def test_what_is_wrong_under_a_stress_ends_the_verdict() -> None:
