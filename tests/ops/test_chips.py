@@ -1,13 +1,14 @@
 """What the CUDA backends would launch on chips that are not here: within the chip's limits, of code that it has."""
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from kernelyard.kernels import launch, nvrtc
+from kernelyard.kernels import launch, nvrtc, plans
 from kernelyard.kernels.norms import forward as norms
 from kernelyard.ops.cross_entropy import cuda as cross_entropy
 from kernelyard.ops.softmax import cuda as softmax
@@ -92,6 +93,25 @@ def test_no_launch_asks_for_more_than_a_chip_has(call: str, chip: Chip, launched
         assert one["threads"] <= 1024
         assert one.get("cluster", 1) <= chip.cluster, one
         assert one.get("shared_bytes", 0) <= chip.shared, one
+
+
+@pytest.mark.parametrize(
+    "limits", [norms.LAYER_NORM.limits, norms.ADD_RMS_NORM.limits, softmax.FORWARD.limits, softmax.BACKWARD.limits]
+)
+def test_rows_over_the_chip_fill_its_shared_memory_and_no_more(limits: plans.Limits, chip: Chip) -> None:
+    seen = set()
+    for size, power in product((2, 4), range(16, 26)):
+        for length in (1 << power, (1 << power) + 8, 3 << power - 1):
+            plan = plans.rows(limits, torch.device("cuda", 0), size, length, plans.Fit(16 // size, False))
+            if not isinstance(plan, plans.ChipPlan):
+                continue
+            used = plan.shared_bytes(limits) + plan.board_bytes
+            assert used <= chip.shared < used + 2 * plan.shared_bytes(limits) // plan.ring
+            # What is left of the ring hides the time until a row's total is known.
+            assert plan.ring - plan.flight + plan.tail > plan.tiles
+            assert plan.ctas * plan.tiles * plan.items * plan.threads * 16 >= length * size
+            seen.add(plan.ring)
+    assert bool(seen) == (chip.capability[0] >= 8)
 
 
 @pytest.mark.parametrize(

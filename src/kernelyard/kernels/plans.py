@@ -153,11 +153,19 @@ class ChipPlan:
             ("TILES", self.tiles),
             ("FULL", self.full),
             ("CTAS", self.ctas),
+            ("BOARD_BYTES", self.board_bytes),
         )
 
     @property
     def block(self) -> int:
         return self.threads + 128
+
+    @property
+    def board_bytes(self) -> int:
+        """Of chip.cuh's Board, at most: parts of 16 bytes and two words for each of its rows."""
+        depth = -(-(self.ring - self.flight + self.tail) // self.tiles) + 2
+        bytes_ = depth * (16 * (self.threads // 32 + 1) + 16)
+        return -(-bytes_ // 128) * 128  # where the ring begins
 
     def shared_bytes(self, limits: Limits) -> int:
         return self.ring * limits.inputs * self.items * self.threads * VECTOR
@@ -316,8 +324,13 @@ _OWN = 6 << 10
 
 def _chip(limits: Limits, device: torch.device, vectors: int, fit: Fit) -> ChipPlan | None:
     """One CTA to an SM, with all of its shared memory as the ring; None for a row that is too long for it."""
-    ctas = processors(device)
-    ring = _shared_bytes(device) // (_CHIP_TILE * VECTOR)
+    room = torch.cuda.get_device_properties(device).shared_memory_per_block_optin  # type: ignore[attr-defined]
+    most = room // (_CHIP_TILE * VECTOR)
+    chosen = (_ring(limits, processors(device), vectors, fit, ring) for ring in (most, most - 1))
+    return next((plan for plan in chosen if plan and plan.shared_bytes(limits) + plan.board_bytes <= room), None)
+
+
+def _ring(limits: Limits, ctas: int, vectors: int, fit: Fit, ring: int) -> ChipPlan | None:
     share = -(-vectors // ctas)
     # A row that fills more than half of the ring leaves too little of it to hide the time until its total is known:
     # softmax of 4 million fp32 elements 79 %, with a tail of 4 tiles in registers 90, of 6 83.

@@ -14,8 +14,9 @@
 
 extern __shared__ __align__(128) Chunk s_ring[];
 constexpr int LEAD = RING - FLIGHT + TAIL, TILE = ITEMS * THREADS;
-// Rows between the first that is not yet written and the last that is asked for, at most.
-constexpr int DEPTH = LEAD + 2;
+// Rows of which parts or totals are there at once: a row's place is used again when all have known its total, and LEAD
+// tiles behind what a thread takes it has. With one for each tile of LEAD there was no room for a tile more of the ring.
+constexpr int DEPTH = (LEAD + TILES - 1) / TILES + 2;
 // Registers come in shares of four warps, so that two helpers cost as much as four.
 constexpr int HELPERS = 4, BLOCK = THREADS + HELPERS * WARP;
 
@@ -281,6 +282,7 @@ template <typename Work> __device__ void over_chip(Work& work, Word* parts, Inde
   constexpr bool KEPT = Work::Parameters::KEPT;
   static_assert(!KEPT || THREADS == 256 || THREADS == 512);
   __shared__ Board<typename Work::Part> s_board;
+  static_assert(sizeof(s_board) <= BOARD_BYTES);
   const Chip<Work> chip{s_board, parts, rows, Offset(length), Offset(share)};
   if (threadIdx.x < DEPTH) {
     barrier_init(s_board.left + threadIdx.x, WARPS);
