@@ -7,13 +7,27 @@ from pydantic import ValidationError
 
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError, unknown
-from kernelyard.core.verdict import Decision, ErrorFigures, Flag, Floor, Phase, SandboxRecord, Status, Timing, Verdict
+from kernelyard.core.verdict import (
+    RELAY,
+    REQUEST,
+    Decision,
+    ErrorFigures,
+    Flag,
+    Floor,
+    HandOver,
+    Phase,
+    SandboxRecord,
+    Status,
+    Timing,
+    Verdict,
+)
 from kernelyard.core.workload import Workload
 from kernelyard.judge.admission import Admission, MutantRecord
 from kernelyard.ladder.record import LadderRow
 from kernelyard.report.verdict import verdict_lines
 
 TIMING = Timing(samples_ms=(1.0, 2.0, 4.0), timer="host", cache="cold")
+BY_REQUESTS = TIMING.model_copy(update={"timer": REQUEST})
 FIGURES = ErrorFigures(
     output="output",
     max_abs=1e-7,
@@ -92,7 +106,7 @@ def test_a_gain_that_is_not_shown_is_not_credited(
 
 def test_a_gain_that_is_shown_in_part_says_whose_its_numbers_are() -> None:
     ends = {"speedup": 1.98, "speedup_low": 1.61, "speedup_high": 2.45, "confirmed": True, "decision": Decision.FASTER}
-    requests = Timing(samples_ms=(1.0, 2.0), timer="host", cache="cold")
+    requests = Timing(samples_ms=(1.0, 2.0), timer=REQUEST, cache="cold")
     verdict = Verdict(**(PASSED | ends | {"told": 4.13, "time": requests}))  # type: ignore[arg-type]
     assert (verdict.credited, verdict.claimed) == (1.98, 4.13)
     text = "\n".join(verdict_lines(verdict))
@@ -102,6 +116,17 @@ def test_a_gain_that_is_shown_in_part_says_whose_its_numbers_are() -> None:
     assert (
         "  measured  3 calls of the baseline by host and 2 turns of the solution's whole requests, cold cache" in text
     )
+    handed = {"time": requests.model_copy(update={"timer": RELAY}), "handed_over": HandOver(saved_ms=(0.5, 0.25))}
+    text = "\n".join(verdict_lines(Verdict(**(PASSED | ends | {"told": 4.13} | handed))))  # type: ignore[arg-type]
+    assert "  solution  1.50 ms (1.20-1.80), by the device handed over\n" in text
+    assert "  measured  3 calls of the baseline by host, less what 2 hand-overs of the device show, cold" in text
+    assert "request" not in text
+
+
+@pytest.mark.parametrize("saved", [(), (0.5, float("nan")), (float("inf"),)])
+def test_a_hand_over_has_pairs_that_are_numbers(saved: tuple[float, ...]) -> None:
+    with pytest.raises(ValidationError, match="needs pairs, each finite"):
+        HandOver(saved_ms=saved)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +142,11 @@ def test_a_gain_that_is_shown_in_part_says_whose_its_numbers_are() -> None:
         ({"speedup": None}, "come together"),
         ({"baseline": TIMING.model_copy(update={"cache": "warm"})}, "unlike methods"),
         ({"decision": None}, "come together"),
-        ({"told": 0.9}, "is more than that"),
+        ({"told": 0.9, "time": BY_REQUESTS}, "is more than that"),
+        ({"told": 3.0}, "unlike methods"),
+        ({"time": BY_REQUESTS}, "unlike methods"),
+        ({"told": 3.0, "time": BY_REQUESTS.model_copy(update={"cache": "warm"})}, "unlike methods"),
+        ({"told": 3.0, "time": BY_REQUESTS.model_copy(update={"timer": RELAY})}, "without what the device was handed"),
         ({"decision": Decision.FASTER}, "does not lie above 1"),
         ({"decision": Decision.SLOWER}, "does not lie below 1"),
         ({"host_time": TIMING.model_copy(update={"cache": "warm"})}, "unlike methods"),

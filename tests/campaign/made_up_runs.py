@@ -11,7 +11,17 @@ from kernelyard.campaign.baselines import Baseline, BaselineFolder, Variant
 from kernelyard.campaign.ledger import Ledger
 from kernelyard.campaign.records import Judged, Key
 from kernelyard.core.problem import Source
-from kernelyard.core.verdict import ErrorFigures, Floor, Phase, SandboxRecord, Status, Timing, Verdict
+from kernelyard.core.verdict import (
+    RELAY,
+    ErrorFigures,
+    Floor,
+    HandOver,
+    Phase,
+    SandboxRecord,
+    Status,
+    Timing,
+    Verdict,
+)
 from kernelyard.judge.decision import decide
 from kernelyard.judge.statistics import Ratio
 from kernelyard.suites.suite import Entry, Suite
@@ -70,6 +80,9 @@ def judged(
             "speedup_high": ratio.high, "rounds": 8, "noise": 0.004,
             "decision": decide(ratio, 0.004, confirmed=True), "floor": FLOOR, "percent_of_floor": 10.0 * speedup,
         }  # fmt: skip
+    if "told" in changes:
+        shown = fields["time"].model_copy(update={"timer": RELAY})
+        fields |= {"time": shown, "handed_over": HandOver(saved_ms=(0.1,))}
     return Judged(
         level=level, problem=number, sample=sample, problem_name=name_of(number),
         verdict=Verdict(**{**fields, **changes}), began="2026-11-21T00:00:00+00:00", seconds={"judge": 1.0},

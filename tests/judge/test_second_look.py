@@ -1,11 +1,41 @@
 """A gain beyond belief is measured twice, and has to be one both times."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
 
 from kernelyard.core.verdict import Decision, Status, Timing
-from kernelyard.judge.evaluate import _Attempt, _looked_at
+from kernelyard.judge.evaluate import _Attempt, _looked_at, evaluate
 from kernelyard.judge.findings import Findings, Measurement
+from kernelyard.judge.plan import Plan
 from kernelyard.judge.statistics import Ratio
+from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.limits import Limits
+from kernelyard.sandbox.session import Session
+from kernelyard.suites.kernelbench import load_problem, read_solution
+
+MANY_PRODUCTS = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        for _ in range(40):
+            y = torch.relu(x @ x)
+        return y
+
+
+def get_inputs():
+    return [torch.rand(256, 256)]
+
+
+def get_init_inputs():
+    return []
+"""
+ONE_PRODUCT = MANY_PRODUCTS.replace("class Model(", "class ModelNew(").replace("range(40)", "range(1)")
 
 
 def attempt(speedup: float, decision: Decision, status: Status = Status.PASSED) -> _Attempt:
@@ -59,3 +89,35 @@ def test_a_large_gain_that_was_confirmed_once_is_not_known(
 def test_who_is_refused_at_the_second_look_is_refused() -> None:
     made, _ = looked_at(attempt(13.0, Decision.FASTER), attempt(0.0, Decision.TIE, Status.REJECTED))
     assert made.status is Status.REJECTED and made.message == "after a first look at 13x: why"
+
+
+def test_a_large_gain_is_measured_in_new_processes_on_new_seeds(
+    tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (problem := tmp_path / "problem.py").write_text(MANY_PRODUCTS)
+    (solution := tmp_path / "solution.py").write_text(ONE_PRODUCT)
+    loaded: list[tuple[Session, str, int]] = []
+    load = Session.load
+
+    def noted(session: Session, *of: Any, **more: Any) -> str:
+        loaded.append((session, of[2], of[4]))
+        return load(session, *of, **more)
+
+    monkeypatch.setattr(Session, "load", noted)
+    verdict = evaluate(
+        load_problem(problem),
+        read_solution(solution),
+        device=device,
+        dtype=torch.float32,
+        sandbox=choose(None, str(device)),
+        limits=Limits(memory_bytes=3 << 30),
+        plan=Plan(rounds=4, seconds=0, second_look=2.0),
+    )
+    assert verdict.status is Status.PASSED, verdict.message
+    assert [name for _, name, _ in loaded] == ["ModelNew", "Model"] * 2
+    assert len({id(session) for session, _, _ in loaded}) == 4
+    first, second = ({seed for _, _, seed in looks} for looks in (loaded[:2], loaded[2:]))
+    assert len(first) == len(second) == 1 and first != second
+    (flag,) = (flag for flag in verdict.flags if flag.name == "large_gain")
+    assert "at a second look in new processes" in flag.evidence
+    assert verdict.speedup is not None and f"{verdict.speedup:.3g}x" in flag.evidence

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelyard.core.verdict import Decision
+from kernelyard.core.verdict import RELAY, Decision
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import decide
 from kernelyard.judge.reference import kernel_count
@@ -30,7 +30,10 @@ def clock(told: float, relay: Shown | str) -> Clock:
 
 
 def shown(ratio: float) -> Shown:
-    return Shown(saved=BASELINE - BASELINE / ratio, half=HALF, baseline=BASELINE, passed=(0.5, 0.0))
+    saved = BASELINE - BASELINE / ratio
+    return Shown(
+        saved=saved, half=HALF, baseline=BASELINE, passed=(0.5, 0.0), pairs=(saved, saved + HALF, saved - HALF)
+    )
 
 
 def test_what_is_saved_is_a_ratio_and_its_interval() -> None:
@@ -45,14 +48,16 @@ def test_a_gain_that_is_shown_is_credited_as_told(told: float) -> None:
     made = clock(told, shown(2.0))
     assert made.confirmed() and not made.is_capped() and made.uncertified() is None
     assert made.ratio().mean == pytest.approx(told)
-    assert made.shown().p50_ms == pytest.approx(BASELINE / told)
+    assert made.shown().p50_ms == pytest.approx(BASELINE / told) and made.shown().timer == "cuda_event"
 
 
 def test_no_more_is_credited_than_is_shown() -> None:
     made = clock(3.0, shown(1.3))
     assert made.confirmed() and made.is_capped()
     assert made.ratio().mean == pytest.approx(1.3)
-    assert made.shown().p50_ms == pytest.approx(BASELINE / 1.3)
+    assert made.shown().p50_ms == pytest.approx(BASELINE / 1.3) and made.shown().timer == RELAY
+    handed = made.handed_over()
+    assert handed is not None and handed.saved_ms == shown(1.3).pairs and handed.late_ms == 0
     flag = made.uncertified()
     assert flag is not None and flag.name == "uncertified_gain"
     assert "3x by the worker's word" in flag.evidence and "1.3x (" in flag.evidence
@@ -83,7 +88,10 @@ def test_a_gain_that_requests_alone_confirm_is_told_to_be_of_unknown_size() -> N
         (shown(1.0), "1x ("),
         (shown(1.09), "1.09x ("),
         ("its calls wait for the device", "its calls wait for the device"),
-        (Shown(saved=2 * BASELINE, half=HALF, baseline=BASELINE, passed=(3.0, 0.0)), "no call saves more"),
+        (
+            Shown(saved=2 * BASELINE, half=HALF, baseline=BASELINE, passed=(3.0, 0.0), pairs=(2 * BASELINE,)),
+            "no call saves more",
+        ),
     ],
     ids=["none", "within what differs for good", "refused", "more than there is"],
 )
@@ -105,6 +113,7 @@ def test_what_holds_up_the_baseline_alone_is_no_gain() -> None:
     before = shown(2.0)
     left = before.beside((0.5 - 0.009, 0.0))
     assert left.saved == pytest.approx(before.saved - 0.009) and left.half == before.half
+    assert left.record.late_ms == pytest.approx(0.009) and left.record.saved_ms == before.pairs
     assert not clock(2.0, left).confirmed()
     assert before.beside((0.5 + 0.008, 0.0)) == before, "a baseline that is slower alone adds nothing"
 

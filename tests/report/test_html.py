@@ -5,7 +5,7 @@ import re
 import pytest
 from html_page import Page
 
-from kernelyard.core.verdict import Flag, SandboxRecord, Status
+from kernelyard.core.verdict import REQUEST, Flag, SandboxRecord, Status, Timing
 from kernelyard.report.bars import bars
 from kernelyard.report.html import render
 
@@ -72,7 +72,8 @@ def test_a_pass_shows_all_its_numbers(make_verdict) -> None:
 
 
 def test_a_gain_that_is_shown_in_part_has_both_numbers(make_verdict) -> None:
-    text = Page(render([], [make_verdict(told=2.4)], "Report")).text
+    time = Timing(samples_ms=(0.5,) * 11, timer=REQUEST, cache="cold")
+    text = Page(render([], [make_verdict(told=2.4, time=time)], "Report")).text
     assert "1.60x (1.55-1.65) faster 1.60x credited of 2.40x told" in text
     assert "11 calls of the baseline by cuda_event and 11 turns of the solution's whole requests, cache cold" in text
 

@@ -102,7 +102,8 @@ def _baseline_notes(run: "Run", opponents: Opponents) -> Iterable[str]:
         yield f"without a baseline of the same problem text, dtype, mode and device: {missing} of {len(found)} verdicts"
     pairs = [(baseline, verdict) for baseline, verdict in zip(found, verdicts, strict=True) if baseline is not None]
     if unlike := sum(
-        verdict.time is not None and not comparable(baseline, verdict.time.method) for baseline, verdict in pairs
+        verdict.baseline is not None and not comparable(baseline, verdict.baseline.method)
+        for baseline, verdict in pairs
     ):
         said = counted(unlike, "verdict was", "verdicts were")
         yield f"{said} timed by another method than the baseline: against eager alone"

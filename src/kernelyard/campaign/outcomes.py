@@ -79,7 +79,7 @@ def of_judged(judged: Judged, find: FindBaseline, methods: Collection[Method]) -
     """
     verdict = judged.verdict
     baseline = baseline_of(verdict, find)
-    opponents = opponents_beside(baseline, [verdict.time.method] if verdict.time else methods)
+    opponents = opponents_beside(baseline, [verdict.baseline.method] if verdict.baseline else methods)
     gains: dict[str, Gain] = {}
     if verdict.speedup is not None:
         gains[EAGER] = _over_eager(verdict, verdict.speedup)

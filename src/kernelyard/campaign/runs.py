@@ -39,8 +39,8 @@ FACTS: dict[str, Callable[[Verdict], str | None]] = {
     "device": lambda verdict: verdict.environment.device_name,
     "dtype": lambda verdict: verdict.dtype,
     "mode": lambda verdict: TRAINING if verdict.train_mode else "eval",
-    "timer": lambda verdict: verdict.time.timer if verdict.time else None,
-    "cache": lambda verdict: verdict.time.cache if verdict.time else None,
+    "timer": lambda verdict: verdict.baseline.timer if verdict.baseline else None,
+    "cache": lambda verdict: verdict.baseline.cache if verdict.baseline else None,
     "torch": lambda verdict: verdict.environment.torch,
     "driver": lambda verdict: verdict.environment.driver,
     "policy": lambda verdict: verdict.policy.value,
@@ -137,7 +137,7 @@ class Run:
     @cached_property
     def methods(self) -> frozenset[Method]:
         """How its verdicts were timed."""
-        return frozenset(each.verdict.time.method for each in self.judged if each.verdict.time)
+        return frozenset(each.verdict.baseline.method for each in self.judged if each.verdict.baseline)
 
     @cached_property
     def conditions(self) -> list[tuple[str, str, bool]]:

@@ -59,12 +59,17 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+REQUEST, RELAY = "request", "relay"
+"""What the judge's own clock makes of a gain that counts by it alone: a request as a whole, and a call of the
+baseline's less what the device was handed back sooner by."""
+
+
 class Timing(Record):
     """Times of one call in milliseconds, every sample kept."""
 
     samples_ms: tuple[float, ...]
     timer: str
-    """The clock: `cuda_event`, `host`."""
+    """The clock: `cuda_event`, `host`; or `REQUEST`, `RELAY`."""
     cache: str
     """`cold` when the last-level cache was flushed before each call, `warm` when not."""
 
@@ -109,6 +114,22 @@ class Timing(Record):
     @property
     def p80_ms(self) -> float:
         return self.quantile(0.8)
+
+
+class HandOver(Record):
+    """The device handed to either side and back, which shows a gain of short calls on a GPU."""
+
+    saved_ms: tuple[float, ...]
+    """By how much sooner the solution handed it back than the baseline, in each pair."""
+    late_ms: float = 0.0
+    """By how much later the baseline did beside the solution than when that was gone: no part of a gain."""
+
+    @field_validator("saved_ms")
+    @classmethod
+    def _real(cls, saved: tuple[float, ...]) -> tuple[float, ...]:
+        if not saved or not all(map(math.isfinite, saved)):
+            raise ValueError("a hand-over needs pairs, each finite")
+        return saved
 
 
 class ErrorFigures(Record):
@@ -243,7 +264,8 @@ class Verdict(Record):
     errors: tuple[ErrorFigures, ...] = ()
     baseline: Timing | None = None
     time: Timing | None = None
-    """The solution's calls; of a gain that counts by what the judge's own clock shows, that clock's."""
+    """The solution's calls; where `told` is more than `speedup`, what the judge's own clock shows of them (`REQUEST`,
+    `RELAY`)."""
     speedup: float | None = None
     """Geometric mean over the rounds of baseline time over solution time. Of a gain no more than the judge's own clock
     shows: on a CPU the solution's time is all that its requests took then, on a GPU, of calls of up to 10 ms, the
@@ -262,6 +284,8 @@ class Verdict(Record):
     """Whether the judge's own clock saw the solution take less time, which is asked only where the rounds claim a gain.
     On a GPU by handing the device over and back (of calls above 10 ms, or problems above 256 MB, by whole requests);
     on a CPU by requests, against the baseline's calls by themselves."""
+    handed_over: HandOver | None = None
+    """What that rests on where the device was handed over."""
     decision: Decision | None = None
     """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within, else
     `inconclusive`; that too where `faster` is not confirmed, where the solution disturbed the baseline, or where the
@@ -304,6 +328,7 @@ class Verdict(Record):
             self.rounds,
             self.noise,
             self.confirmed,
+            self.handed_over,
             self.decision,
             self.host_baseline,
             self.host_time,
@@ -322,9 +347,14 @@ class Verdict(Record):
                 raise ValueError("no time without a checked output of a timed call")
         if len({value is None for value in (self.baseline, self.time, self.speedup, self.decision, self.noise)}) > 1:
             raise ValueError("baseline, time, speedup, noise and decision come together or not at all")
-        for solution, baseline in ((self.time, self.baseline), (self.host_time, self.host_baseline)):
-            if (solution and solution.method) != (baseline and baseline.method):
+        if (self.host_time and self.host_time.method) != (self.host_baseline and self.host_baseline.method):
+            raise ValueError("baseline and solution were timed by unlike methods")
+        if self.time is not None and self.baseline is not None:
+            alike = self.time.timer == self.baseline.timer if self.told is None else self.time.timer in (REQUEST, RELAY)
+            if not alike or self.time.cache != self.baseline.cache:
                 raise ValueError("baseline and solution were timed by unlike methods")
+            if self.time.timer == RELAY and self.handed_over is None:
+                raise ValueError("no time by a relay without what the device was handed back sooner by")
         if self.baseline_alone and self.baseline_alone.method != (self.baseline and self.baseline.method):
             raise ValueError("the baseline was timed by unlike methods, beside the solution and alone")
         if self.told is not None and not (self.speedup and self.speedup < self.told):

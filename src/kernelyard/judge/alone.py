@@ -99,7 +99,7 @@ def _handed_over_alone(
         left, evidence = False, "the baseline no longer hands the device back when it is gone, so that nothing is known"
     else:
         clock.relay = before.beside(alone)
-        left = clock.confirmed()
+        left, measured = clock.confirmed(), replace(measured, handed_over=clock.handed_over())
         evidence = (
             f"the baseline handed the device back {1e3 * (before.passed[0] - alone[0]):.3g} us later beside it than"
             f" when it was gone, of {1e3 * before.saved:.3g} us that it seems to save"

@@ -26,7 +26,7 @@ from functools import cached_property
 
 import torch
 
-from kernelyard.core.verdict import Decision, Flag, Timing
+from kernelyard.core.verdict import RELAY, REQUEST, Decision, Flag, HandOver, Timing
 from kernelyard.judge.decision import band, confirms, decide, noise_floor
 from kernelyard.judge.shown import Shown
 from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank, upper_quartile
@@ -306,11 +306,11 @@ class Clock:
 
     def baseline(self) -> Timing:
         """All samples of the baseline in the counted rounds."""
-        return self._timing([sample for one in self.counted() for sample in one.honest.events])
+        return self._timing([sample for one in self.counted() for sample in one.honest.events], timer_of(self.device))
 
     def solution(self) -> Timing:
         """All samples of the solution in the counted rounds."""
-        return self._timing([sample for one in self.counted() for sample in one.own.events])
+        return self._timing([sample for one in self.counted() for sample in one.own.events], timer_of(self.device))
 
     def shown(self) -> Timing:
         """The solution's time that counts: those samples, or of a gain that is shown and not told alone what its
@@ -319,12 +319,16 @@ class Clock:
             return self.solution()
         if self.relay is not None:
             shown = self.certified().mean
-            return self._timing([sample / shown for sample in self.baseline().samples_ms])
+            return self._timing([sample / shown for sample in self.baseline().samples_ms], RELAY)
         turns = [side.bare for one in self.rounds for side in (one.solution, one.again)]
-        return self._timing([whole for whole in turns if whole is not None])
+        return self._timing([whole for whole in turns if whole is not None], REQUEST)
 
-    def _timing(self, samples: list[float]) -> Timing:
-        return Timing(samples_ms=tuple(samples), timer=timer_of(self.device), cache="cold")
+    def _timing(self, samples: list[float], timer: str) -> Timing:
+        return Timing(samples_ms=tuple(samples), timer=timer, cache="cold")
+
+    def handed_over(self) -> HandOver | None:
+        """For the record, what a relay showed."""
+        return self.relay.record if isinstance(self.relay, Shown) else None
 
     def doubt(self) -> Flag:
         """What speaks against the rounds that do not count; asked for where too few do."""

@@ -14,6 +14,7 @@ from kernelyard.core.verdict import (
     ErrorFigures,
     Flag,
     Floor,
+    HandOver,
     LaunchEvidence,
     Phase,
     Status,
@@ -43,6 +44,7 @@ class Measurement:
     host_time: Timing
     baseline_alone: Timing | None = None
     told: float | None = None
+    handed_over: HandOver | None = None
 
     def fields(self) -> dict[str, Any]:
         """Those of a verdict."""

@@ -146,7 +146,7 @@ class Relay:
         if len(saved) < LEAST_PAIRS:
             return WAITS
         mean, half = trimmed_mean(saved, TRIMMED)
-        return Shown(mean, half, baseline_ms, trimmed_mean(passed, TRIMMED))
+        return Shown(mean, half, baseline_ms, trimmed_mean(passed, TRIMMED), tuple(saved))
 
     def alone(self) -> tuple[float, float] | None:
         """ms until the baseline hands the device back when the solution is gone, and half of their interval; None where

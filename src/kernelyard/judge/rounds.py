@@ -82,6 +82,7 @@ def time_rounds(
         host_baseline=host_baseline,
         host_time=host_time,
         told=clock.told().mean if clock.is_capped() else None,
+        handed_over=clock.handed_over(),
     )
     found.measured = measured
     if flag := clock.uncertified():

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
+from kernelyard.core.verdict import HandOver
 from kernelyard.judge.statistics import Ratio
 
 APART_MS = 1.5e-3
@@ -19,6 +20,10 @@ class Shown:
     """ms of a call of the baseline's."""
     passed: tuple[float, float]
     """ms until the baseline handed the device back, and half of the interval."""
+    pairs: tuple[float, ...]
+    """What `saved` is the mean of, when the solution was there."""
+    late: float = 0.0
+    """What `saved` is less by, for the baseline was held up."""
 
     @property
     def ratio(self) -> Ratio:
@@ -30,7 +35,12 @@ class Shown:
         """What is left of it where the baseline hands the device back in `alone` ms, with half of their interval, when
         the solution is gone: what a solution leaves waiting on the device holds up who is handed it next."""
         late = max(0.0, self.passed[0] - alone[0])
-        return replace(self, saved=self.saved - late, half=math.hypot(self.half, self.passed[1], alone[1]))
+        half = math.hypot(self.half, self.passed[1], alone[1])
+        return replace(self, saved=self.saved - late, half=half, late=late)
+
+    @property
+    def record(self) -> HandOver:
+        return HandOver(saved_ms=self.pairs, late_ms=self.late)
 
     def _over(self, saved: float) -> float:
         return self.baseline / max(self.baseline - saved, 1e-3 * self.baseline)

@@ -1,6 +1,6 @@
 """A verdict as a terminal shows it: one line that decides, then what it rests on."""
 
-from kernelyard.core.verdict import Decision, Verdict
+from kernelyard.core.verdict import RELAY, Decision, Verdict
 from kernelyard.report.table import (
     format_bytes,
     format_error,
@@ -90,18 +90,24 @@ def credit_line(verdict: Verdict) -> str:
 
 
 def timed_line(verdict: Verdict) -> str:
-    """What the samples of a verdict with a time are of: calls by the workers' account, or whole requests."""
+    """What the samples of a verdict with a time are of: calls by the workers' account, or what the judge's own clock
+    shows of the solution's."""
     assert verdict.time is not None and verdict.baseline is not None
     calls, own = len(verdict.baseline.samples_ms), len(verdict.time.samples_ms)
+    timer = verdict.baseline.timer
     if verdict.told is None:
-        return f"{own} calls a side by {verdict.time.timer}"
-    return f"{calls} calls of the baseline by {verdict.time.timer} and {own} turns of the solution's whole requests"
+        return f"{own} calls a side by {timer}"
+    if verdict.time.timer == RELAY and verdict.handed_over is not None:
+        pairs = len(verdict.handed_over.saved_ms)
+        return f"{calls} calls of the baseline by {timer}, less what {pairs} hand-overs of the device show"
+    return f"{calls} calls of the baseline by {timer} and {own} turns of the solution's whole requests"
 
 
 def _whose(verdict: Verdict) -> str:
     """By whose account the solution's time is, where a gain rests on that."""
-    if verdict.told is not None:
-        return ", by whole requests on the judge's clock"
+    if verdict.told is not None and verdict.time is not None:
+        handed = verdict.time.timer == RELAY
+        return ", by the device handed over" if handed else ", by whole requests on the judge's clock"
     return ", by the worker's word" if verdict.is_unshown else ""
 
 
