@@ -1,6 +1,7 @@
 """Calls of every operator on the plainest workload of its grid, for tests that run over all of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -67,10 +68,12 @@ def batch(operator: Operator, rows: int, device: torch.device, dtype: str = "flo
 
 
 def kernel(operator: Operator, backend: str, arguments: list[Any]) -> Callable[..., Any]:
-    """The backend's own function; skips the test where it refuses the arguments."""
+    """The backend's own function, which takes the arguments; skips the test for CUDA C++ without a GPU."""
+    if backend == Backend.CUDA.value and not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
     module = ops.backend_module(operator.name, backend)
-    if (reason := module.refusal(*arguments)) is not None:
-        pytest.skip(f"refused: {reason}")
+    reason = module.refusal(*arguments)
+    assert reason is None, reason
     return getattr(module, operator.name)
 
 
@@ -88,6 +91,36 @@ def upstream(outputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
 def same(left: tuple[torch.Tensor, ...], right: tuple[torch.Tensor, ...]) -> bool:
     """Whether all tensors are equal, bit for bit."""
     return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def replays(run: Callable[..., Any], arguments: list[Any]) -> bool:
+    """Whether a CUDA graph of a call and its gradients gives, for other numbers, what the call itself gives."""
+
+    def step() -> tuple[torch.Tensor, ...]:
+        outputs = as_tuple(run(*arguments))
+        return (*outputs, *torch.autograd.grad(outputs, wanting(arguments), upstream(outputs)))
+
+    with _side_stream():
+        step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    graph.replay()
+    with torch.no_grad():
+        for argument in wanting(arguments):
+            argument.add_(0.25 * torch.randn_like(argument))
+    # Once more: what is zero when a kernel begins has to be so each time.
+    graph.replay()
+    return same(captured, step())
+
+
+@contextmanager
+def _side_stream() -> Iterator[None]:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
 
 
 def asked(run: Callable[[], Any], device: torch.device) -> int:

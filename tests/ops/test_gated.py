@@ -1,5 +1,6 @@
 """What swiglu and geglu promise beyond the numbers that the contract test checks."""
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -179,6 +180,25 @@ def test_the_modules_are_transformers_mlp_by_their_keys_and_values(
     x = torch.randn(3, 2, 6)
     expected = module.down_proj(activation(module.gate_proj(x)) * module.up_proj(x))
     torch.testing.assert_close(module(x), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("operator", "kind"), [("swiglu", "SwiGLU"), ("geglu", "GEGLU")])
+def test_a_module_on_a_gpu_runs_the_cuda_kernels(operator: str, kind: str, device: torch.device) -> None:
+    if operator not in GATED:
+        pytest.skip(f"no {operator} here")
+    there = getattr(nn, kind)(64, 96)
+    here, x = copy.deepcopy(there).double(), torch.randn(3, 2, 64)
+    before = [launched(f"{operator}_cuda.{direction}") for direction in ("forward", "backward")]
+    y = there.to(device)(x.to(device))
+    y.sum().backward()
+    after = [launched(f"{operator}_cuda.{direction}") for direction in ("forward", "backward")]
+    assert after == [count + 1 for count in before]
+    exact = here(x.double())
+    exact.sum().backward()
+    torch.testing.assert_close(y.double().cpu(), exact, rtol=1e-4, atol=1e-5)
+    for ours, right in zip(there.parameters(), here.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad.double().cpu(), right.grad, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.gpu

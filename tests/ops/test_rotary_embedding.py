@@ -5,6 +5,7 @@ import torch
 
 from kernelyard import nn
 from kernelyard.core.errors import UsageError
+from kernelyard.kernels.counters import launched
 
 
 def rotated(x: torch.Tensor, positions: torch.Tensor, dim: int, interleaved: bool) -> torch.Tensor:
@@ -32,6 +33,21 @@ def test_rotary_embedding_turns_pairs_by_their_angle(interleaved: bool, dim: int
     for result, x in zip(got, (q, k), strict=True):
         # An angle of 4000 is 1.2e-4 off in float32.
         torch.testing.assert_close(result.double(), rotated(x, positions, dim, interleaved), rtol=0, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary_embedding_on_a_gpu_runs_the_cuda_kernels(interleaved: bool, device: torch.device) -> None:
+    q, k = torch.randn(2, 4, 5, 16), torch.randn(2, 2, 5, 16)
+    leaves = [x.to(device).requires_grad_() for x in (q, k)]
+    before = [launched(f"rope_cuda.{direction}") for direction in ("forward", "backward")]
+    got = nn.RotaryEmbedding(16, interleaved=interleaved)(*leaves)
+    # Turned back, a result is what it was made of.
+    back = torch.autograd.grad(got, leaves, [y.detach() for y in got])
+    assert [launched(f"rope_cuda.{direction}") for direction in ("forward", "backward")] == [n + 1 for n in before]
+    for x, y, again in zip((q, k), got, back, strict=True):
+        torch.testing.assert_close(y.double().cpu(), rotated(x, torch.arange(5), 16, interleaved), rtol=0, atol=1e-5)
+        torch.testing.assert_close(again.cpu(), x, rtol=0, atol=1e-5)
 
 
 def test_rotary_embedding_keeps_its_angles_when_it_is_cast() -> None:

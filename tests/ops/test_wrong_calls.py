@@ -2,10 +2,12 @@
 
 import inspect
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
@@ -267,10 +269,54 @@ def test_meta_tensors_have_shapes_and_dtypes(operator: Operator) -> None:
     _raises(UsageError, operator, {**meta, "backend": "triton"}, "needs data, which a meta tensor does not have")
 
 
-@pytest.mark.parametrize("operator", [item for item in OPERATORS if hasattr(F, str(item.id))])
-def test_arguments_are_torchs_own_in_name_and_order(operator: Operator) -> None:
-    ours = inspect.signature(getattr(ops, operator.name)).parameters.values()
-    theirs = list(inspect.signature(getattr(F, operator.name)).parameters)
+def _defaults(function: Any) -> dict[str, Any]:
+    """Arguments by name, with their defaults; those of a function that torch has in C++ alone stand in its schema."""
+    if not inspect.isbuiltin(function):
+        return {name: each.default for name, each in inspect.signature(function).parameters.items()}
+    arguments = getattr(torch.ops.aten, function.__name__).default._schema.arguments
+    defaults = [each.default_value if each.has_default_value() else inspect.Parameter.empty for each in arguments]
+    return dict(zip((each.name for each in arguments), defaults, strict=True))
+
+
+NAMED_OTHERWISE = {"fused_linear_rowsum": F.linear}
+OPTIONS = {
+    "softmax": (F.softmax, ("dtype",)),
+    "layer_norm": (F.layer_norm, ("weight", "bias", "eps")),
+    "rms_norm": (F.rms_norm, ("weight", "eps")),
+    "fused_add_rms_norm": (F.rms_norm, ("input", "weight")),
+    "fused_linear_rowsum": (F.linear, ("bias",)),
+    "cross_entropy": (F.cross_entropy, ("ignore_index", "reduction", "label_smoothing")),
+    "geglu": (F.gelu, ("approximate",)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        pytest.param(name, getattr(F, name, NAMED_OTHERWISE.get(name)), id=name)
+        for name in ops.operator_names()
+        if hasattr(F, name) or name in NAMED_OTHERWISE
+    ],
+)
+def test_arguments_are_torchs_own_in_name_and_order(name: str, function: Any) -> None:
+    ours, theirs = inspect.signature(getattr(ops, name)).parameters.values(), list(_defaults(function))
     by_place = [parameter.name for parameter in ours if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
     assert by_place == theirs[: len(by_place)]
     assert len(by_place) >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [(name, option) for name in OPTIONS if name in ops.operator_names() for option in OPTIONS[name][1]],
+)
+def test_an_option_that_torch_has_too_is_torchs_in_name_and_default(name: str, option: str) -> None:
+    assert _defaults(getattr(ops, name))[option] == _defaults(OPTIONS[name][0])[option]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_readme_shows_the_call_with_its_own_arguments(operator: Operator) -> None:
+    text = Path(str(import_module(f"kernelyard.ops.{operator.name}").__file__)).with_name("README.md").read_text()
+    shown = re.search(rf"`kernelyard\.ops\.{operator.name}\((.*)\)`", text)
+    assert shown, "no call is shown"
+    names = [part.partition("=")[0].strip() for part in shown[1].split(",")]
+    assert names == list(_defaults(getattr(ops, operator.name)))[: len(names)]

@@ -6,6 +6,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -281,6 +282,28 @@ def test_jobs_have_devices_in_turn_and_the_control_follows(suite: Path, monkeypa
     controls = [outcome for outcome in outcomes if outcome.name.startswith("control")]
     assert len(cheats) == 19 and sum(outcome.name.count("cheat") for outcome in controls) == 19
     assert {outcome.message for outcome in cheats} == {"cpu", "meta"} and len(controls) >= 2
+
+
+def test_honest_samples_have_a_device_to_themselves(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their times are told, and are others' beside other judges; they wait until the hostile are through."""
+    at_work: list[str] = []
+    most = dict.fromkeys(Kind, 0)
+
+    def judged(sample: Sample, court: Court) -> Outcome:
+        at_work.append(sample.kind.value)
+        most[sample.kind] = max(most[sample.kind], len(at_work))
+        time.sleep(0.1)
+        at_work.remove(sample.kind.value)
+        return _outcome(sample.name, kind=sample.kind.value)
+
+    monkeypatch.setattr("kernelyard.trials.run._alone", judged)
+    monkeypatch.setattr("kernelyard.trials.run.ProcessPoolExecutor", _Here)
+    (suite / "cheat.py").write_text(CHEAT)
+    control, cheat = sorted(read_samples(suite), key=lambda sample: sample.kind is not Kind.HONEST)
+    court = Court(device=CPU, sandbox=choose(None, "cpu"))
+    outcomes = list(run([control] * 3 + [cheat] * 8, control, court, jobs=4, devices=[CPU]))
+    assert [outcome.hostile for outcome in outcomes] == [True] * 8 + [False] * 3
+    assert most[cheat.kind] == 4 and most[Kind.HONEST] == 1
 
 
 def _where(sample: Sample, court: Court) -> Outcome:
