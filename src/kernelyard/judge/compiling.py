@@ -4,6 +4,7 @@ The key holds the solution's own text, so nothing that one solution leaves behin
 executed or unpacked here.
 """
 
+import ast
 import contextlib
 import hashlib
 import os
@@ -16,9 +17,9 @@ from pathlib import Path
 
 import torch
 
-from kernelyard.core.errors import UsageError
+from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.folders import cache_folder
-from kernelyard.core.problem import Source
+from kernelyard.core.problem import Source, without_mark
 from kernelyard.core.verdict import Phase, Status
 from kernelyard.core.whole_file import write_whole
 from kernelyard.judge.headers import precompiled
@@ -73,8 +74,11 @@ def compiled(
 ) -> bytes | None:
     """What the solution builds, in `tree`'s form, from the cache or a compile worker; None for nothing.
 
+    What is no Python needs no worker: of candidates for KernelBench's LeNet one took its device's turn for 5 s.
+
     `post` is the run worker's. Raises Ended where the build says all there is to say, SandboxError as `launch` does.
     """
+    _must_parse(solution)
     if not builds(solution, post.kind):
         return None
     entry = cache_folder() / "built" / key(solution, device)
@@ -96,6 +100,15 @@ def compiled(
     if built:
         _write(entry, built)
     return built or None
+
+
+def _must_parse(solution: Source) -> None:
+    try:
+        ast.parse(without_mark(solution.text), solution.name)
+    except SyntaxError as error:
+        raise Ended(Status.COMPILE_ERROR, Phase.COMPILE, first_line(error)) from None
+    except (ValueError, RecursionError, MemoryError):
+        return  # a worker says what that is
 
 
 def _worker(post: Post) -> Worker:
