@@ -37,6 +37,10 @@ def test_peers_are_the_files_of_their_name() -> None:
         ops.peer_module("softmax", "ligr")
 
 
+def test_every_operator_stands_beside_what_inductor_makes_of_the_plain_lines() -> None:
+    assert [name for name in ops.operator_names() if "inductor" not in ops.peers(name)] == []
+
+
 def test_a_library_that_is_not_there_is_one_line_that_says_how_to_get_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     with pytest.raises(PeerAbsent, match=r"^liger is not installed here: pip install liger-kernel \(.*\)$"):
