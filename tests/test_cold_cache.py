@@ -1,7 +1,9 @@
 """What is evicted before a timed call."""
 
+import ctypes
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,6 +26,61 @@ def test_a_flush_in_a_new_thread_lets_go_of_persisting_lines(
     (thread := threading.Thread(target=cold.flush)).start()
     thread.join()
     assert [int(one) for one in said] == [0, 201, 0]
+
+
+LIMIT_PERSISTING, ATTRIBUTE_WINDOW, PERSISTING, STREAMING = 6, 1, 2, 1
+
+
+class Window(ctypes.Structure):
+    """CUaccessPolicyWindow, in a CUstreamAttrValue's 64 bytes and more."""
+
+    _fields_ = (
+        ("base", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("ratio", ctypes.c_float),
+        ("hit", ctypes.c_int),
+        ("miss", ctypes.c_int),
+        ("rest", ctypes.c_char * 64),
+    )
+
+
+@pytest.mark.gpu
+def test_what_a_stream_pins_is_warm_behind_reads_and_cold_behind_a_flush(device: torch.device) -> None:
+    """The sample that pins its weights gains nothing by it; here it would without the reset."""
+    cold, x, driver = ColdCache(device), torch.ones(5 << 20, device=device), ctypes.CDLL("libcuda.so.1")
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+    def pin(size: int) -> None:
+        window = Window(x.data_ptr(), size, 1.0, PERSISTING, STREAMING)
+        assert driver.cuCtxSetLimit(LIMIT_PERSISTING, ctypes.c_size_t(size)) == 0
+        assert driver.cuStreamSetAttribute(stream, ATTRIBUTE_WINDOW, ctypes.byref(window)) == 0
+
+    def took(evict: Callable[[], None]) -> float:
+        times = []
+        for _ in range(30):
+            x.sum()
+            evict()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            x.sum()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end))
+        return sorted(times)[len(times) // 2]
+
+    def reads() -> None:
+        for _ in range(cold.passes):
+            cold.evict()
+
+    ordinary = took(reads)
+    pin(x.nbytes)
+    try:
+        pinned, flushed = took(reads), took(cold.flush)
+    finally:
+        pin(0)
+        cold.flush()
+    assert pinned < 0.9 * ordinary, (ordinary, pinned, flushed)
+    assert flushed > 0.95 * ordinary, (ordinary, pinned, flushed)
 
 
 def test_a_driver_that_refuses_is_not_overheard(monkeypatch: pytest.MonkeyPatch) -> None:
