@@ -1,6 +1,6 @@
-"""Where a verdict's seconds go: problems' own references judged as solutions, one after another.
+"""Where a verdict's seconds go: solutions, else problems' own references, judged one after another.
 
-    python benchmarks/verdict_phases.py [--device cuda] [--repeat 2] [--functions 0] PROBLEM.py [PROBLEM.py ...]
+    python benchmarks/verdict_phases.py [--device cuda] [--repeat 2] [--functions 0] PROBLEM.py[:SOLUTION.py] ...
 
 A line a verdict with its ending, and below it the seconds of each phase, and how often and how long workers were
 waited for, by what was asked. The solution's own are those seconds in which the judge waits for its worker, from its
@@ -31,9 +31,10 @@ from kernelyard.sandbox.launch import choose
 from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool, Post
 from kernelyard.sandbox.session import Session
-from kernelyard.suites.kernelbench import load_problem
+from kernelyard.suites.kernelbench import load_problem, read_solution
 
 WARM_SECONDS = 60.0
+Judged = tuple[Verdict, dict[str, float], int, "Requests"]
 
 ceilings = Remembered()
 
@@ -81,11 +82,11 @@ def watched() -> Iterator[Requests]:
         Session._ask = ask  # type: ignore[method-assign]
 
 
-def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[str, float], int, Requests]:
-    """The verdict on a problem's reference, seconds by phase in the order in which they began, rounds tried, and what
-    was asked of workers."""
+def judged(path: Path, own: Path | None, pool: Pool, device: torch.device) -> Judged:
+    """The verdict on a solution, or the problem's reference, seconds by phase in the order in which they began, rounds
+    tried, and what was asked of workers."""
     problem = load_problem(path)
-    solution = Source(path, as_solution(problem.source))
+    solution = Source(path, as_solution(problem.source)) if own is None else read_solution(own)
     spent: dict[str, float] = {}
     now, begun, tried = "the first question", time.monotonic(), 0
 
@@ -106,7 +107,7 @@ def judged(path: Path, pool: Pool, device: torch.device) -> tuple[Verdict, dict[
     return verdict, spent, tried, requests
 
 
-def shown(path: Path, verdict: Verdict, spent: dict[str, float], tried: int, requests: Requests) -> str:
+def shown(name: str, verdict: Verdict, spent: dict[str, float], tried: int, requests: Requests) -> str:
     ending = f"{verdict.status.value}, {verdict.decision.value}" if verdict.decision else verdict.status.value
     if verdict.speedup is not None and verdict.noise is not None:
         interval = f"{verdict.speedup_low:.4g}-{verdict.speedup_high:.4g}"
@@ -116,27 +117,28 @@ def shown(path: Path, verdict: Verdict, spent: dict[str, float], tried: int, req
     phases = "  ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items() if seconds >= 0.005)
     whole, own = sum(spent.values()), requests.own()
     shares = f"{own:.2f} of them the solution's, {whole - own:.2f} added"
-    return f"{path.stem}: {whole:.2f} s, {shares}, {ending}\n  {phases}\n  waits: {requests}"
+    return f"{name}: {whole:.2f} s, {shares}, {ending}\n  {phases}\n  waits: {requests}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", type=Path, nargs="+", metavar="PROBLEM.py")
+    parser.add_argument("pairs", nargs="+", metavar="PROBLEM.py[:SOLUTION.py]")
     parser.add_argument("--device")
     parser.add_argument("--repeat", type=int, default=2, help="verdicts on each")
     parser.add_argument("--functions", type=int, default=0, help="of the judge that take longest, to name")
     asked = parser.parse_args()
-    if missing := [str(path) for path in asked.problems if not path.is_file()]:
+    pairs = [[Path(name) for name in pair.split(":", 1)] for pair in asked.pairs]
+    if missing := [str(path) for pair in pairs for path in pair if not path.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
     device = resolve_device(asked.device)
     post = Post(choose(None, str(device)), Limits(), str(device))
     with Pool(post, size=post.ahead) as pool:
         pool.await_warm(WARM_SECONDS)
-        for path in asked.problems:
+        for path, *own in pairs:
             for _ in range(asked.repeat):
                 with cProfile.Profile() if asked.functions else nullcontext() as profile:
-                    made = judged(path, pool, device)
-                print(shown(path, *made), flush=True)
+                    made = judged(path, own[0] if own else None, pool, device)
+                print(shown(own[0].stem if own else path.stem, *made), flush=True)
                 if profile is not None:
                     pstats.Stats(profile).sort_stats("tottime").print_stats(asked.functions)
 
