@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test catalogue test-slow test-gpu lint format clean
+.PHONY: demo test catalogue test-slow fuzz test-gpu lint format clean
 
 # The ladder of one operator, then four solutions judged; ends with the path of an HTML report.
 demo: $(READY)
@@ -22,6 +22,11 @@ catalogue: $(READY)
 # The rest of it: cheats that wait for a deadline, thousands of frames, hundreds of verdicts.
 test-slow: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not gpu and slow"
+
+# What a worker, a file or a record may hold, drawn anew each time, 5000 of each: four minutes.
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --hypothesis-profile search tests/sandbox/test_wire_fuzz.py \
+		tests/sandbox/test_garbage_worker.py tests/test_record_fuzz.py tests/test_file_fuzz.py
 
 # Everything, on a machine with a GPU. Uses the Python that is on PATH: there torch belongs to the machine.
 test-gpu:

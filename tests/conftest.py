@@ -21,6 +21,10 @@ with suppress(ImportError):  # a GPU machine may do without it, and its tests
         "kernelyard", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("kernelyard")
+    # `make fuzz`: others each time, and many.
+    settings.register_profile(
+        "search", deadline=None, max_examples=5000, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    )
 
 ROOT = Path(__file__).parents[1]
 

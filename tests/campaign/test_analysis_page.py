@@ -4,24 +4,28 @@ import base64
 import hashlib
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import Call
 from html_page import Page
 from made_up_runs import baseline, baselines, judged, run_folder
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
 from kernelyard.campaign import runs
 from kernelyard.campaign.comparison import compare
 from kernelyard.campaign.opponents import Opponents
+from kernelyard.campaign.outcomes import BEST, EAGER, OPPONENTS
 from kernelyard.campaign.runs import analyze, answers_of, flagged, read_run, side_of
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Flag, KernelRun, LaunchEvidence, Status, StressRecord
 from kernelyard.report.campaign import analysis_text, comparison_text, format_mean, format_share
-from kernelyard.report.campaign_drawings import drawings
+from kernelyard.report.campaign_drawings import STROKES, drawings
 from kernelyard.report.campaign_html import render
-from kernelyard.report.campaign_plots import save_pictures
+from kernelyard.report.campaign_plots import draw_fast_p, save_pictures
 from kernelyard.report.console import table_console
 from kernelyard.report.distribution import Bin, curve, histogram
 from kernelyard.report.table import format_interval
@@ -110,6 +114,13 @@ def test_a_solution_is_read_once(tmp_path, kernelyard: Call, monkeypatch: pytest
     assert read == [f"level_1_problem_{number}_sample_0_kernel.py" for number in (1, 2)]
 
 
+def test_what_was_written_is_said_beside_the_numbers(tmp_path, kernelyard: Call) -> None:
+    run = run_folder(tmp_path / "run", [judged(1, 3.0)])
+    done = kernelyard("analyze", run, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, f"kernelyard: wrote {run}/analysis.json\n")
+    assert (run / "analysis.json").is_file()
+
+
 @pytest.mark.parametrize("name", ["1_Made_Up/007.py", "level_1_problem_001_sample_07_kernel.py"])
 def test_a_source_is_found_by_every_name_that_was_judged(tmp_path, name: str) -> None:
     """Numbers with zeros before them are judged, and were said to be not at hand."""
@@ -131,8 +142,8 @@ def test_every_number_of_a_verdict_is_there(tmp_path) -> None:
     text = Page(page(tmp_path, verdicts, stored=stored)).text
     for shown in (
         "device a CPU, dtype float32, mode eval, timer cuda_event, cache cold",
-        "all eager 2 problems 50.0 % (1.3-98.7) 50.0 % (1.3-98.7) 50.0 % (1.3-98.7)",
-        "without degenerate eager 1 problem 0.0 %",
+        "all 2 problems eager 50.0 % (1.3-98.7) 50.0 % (1.3-98.7) 50.0 % (1.3-98.7)",
+        "without degenerate 1 problem eager 0.0 %",
         "level 1 problem 1 1_Made_Up.py degenerate passed 3.00x (2.97-3.03) faster 1.50x",
         "level 1 problem 2 2_Made_Up.py incorrect_value check - - - - - -",
         "degenerate zeros pass",
@@ -287,6 +298,27 @@ def test_an_outermost_bar_says_that_it_holds_what_lies_beyond(tmp_path) -> None:
     spans = ["0.0743x and less", "1x to 1.19x", "9.51x to 11.3x"]
     assert [bar.text.partition(", ")[2] for bar in drawing.bars] == spans
     assert (Bin(5.75, {}).span, Bin(5.5, {}).span) == ("53.8x and more", "45.3x to 53.8x")
+
+
+def test_of_curves_that_coincide_both_are_seen(tmp_path) -> None:
+    """torch.compile gains on nothing, so that the faster of the two is eager: the second curve lay on the first."""
+    verdicts = [judged(n, speed) for n, speed in enumerate((0.5, 1.5, 3.0), 1)]
+    run = read_run(run_folder(tmp_path / "run", verdicts))
+    opponents = Opponents.read([baselines(tmp_path / "timing", [baseline(n, 2.0) for n in (1, 2, 3)])])
+    analysis, answers, _ = analyze(run, opponents, None, {})
+    assert curve(answers, EAGER) == curve(answers, BEST)
+
+    figure = draw_fast_p(analysis, answers, OPPONENTS)
+    canvas = FigureCanvasAgg(figure)
+    figure.axes[0].get_legend().remove()
+    canvas.draw()
+    drawn = Counter(bytes(pixel).hex() for row in np.asarray(canvas.buffer_rgba())[..., :3] for pixel in row)
+    strokes = {opponent: drawn[stroke.color.removeprefix("#")] for opponent, stroke in STROKES.items()}
+    assert min(strokes.values()) > 200, strokes
+
+    lower, upper = drawings(answers)[0].lines
+    assert lower.points == upper.points and lower.stroke.width > upper.stroke.width and upper.stroke.gap
+    assert render(analysis, answers, run.judged, {}, {}).count('stroke-dasharray="') == 1
 
 
 def test_pictures_are_drawn_and_nothing_timed_is_said(tmp_path) -> None:

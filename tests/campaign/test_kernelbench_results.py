@@ -1,14 +1,17 @@
 """The numbers of what KernelBench's files hold: results of its own, and those that a run of ours was exported to."""
 
+import io
 import json
 import math
+import re
 
 import pytest
 from html_page import Page
 from made_up_runs import baseline, baselines, judged, run_folder, suite_of
+from rich.console import Console
 
 from kernelyard.campaign.analysis import Analysis
-from kernelyard.campaign.baselines import FILES, Variant
+from kernelyard.campaign.baselines import FILES, LEDGER, Variant
 from kernelyard.campaign.kernelbench_files import RESULTS, export
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.campaign.opponents import Opponents
@@ -17,7 +20,7 @@ from kernelyard.campaign.records import Foreign
 from kernelyard.campaign.runs import analyze, read_run
 from kernelyard.core.errors import UsageError
 from kernelyard.core.verdict import Status
-from kernelyard.report.campaign import score_line
+from kernelyard.report.campaign import analysis_text, score_line
 from kernelyard.report.campaign_html import render
 from kernelyard.suites.sources import subset
 
@@ -53,6 +56,78 @@ def test_a_run_of_kernelbench_is_analysed_by_what_it_kept(tmp_path) -> None:
     assert [ending.status for ending in found.groups[0].endings] == ["passed", "incorrect_shape"]
     assert [score.fast_p["1.0"] for score in found.kernelbench] == [0.25, 0.25], "of the four in the baseline"
     assert [score.untimed for score in found.kernelbench] == [1, 1]
+
+
+def test_of_what_kernelbench_judged_the_times_are_shown_that_its_files_hold(tmp_path) -> None:
+    theirs(tmp_path)
+    opponents = Opponents.read([tmp_path / "timing"])
+    found, answers, _ = analyze(read_run(tmp_path / "run"), opponents, None, {})
+    text = Page(render(found, answers, (), {}, {})).text
+    assert "1_Made_Up.py passed 2.00x - 1.20x 1.00 ms 500 us - evidence" in text
+    assert "times means: solution 500 us, baseline 1.00 ms as stored" in text
+    assert "2_Made_Up.py incorrect_shape - - - 1.00 ms - - evidence" in text
+    assert "3_Made_Up.py passed - - - 1.00 ms - - evidence" in text, "it was not timed"
+    found, answers, _ = analyze(read_run(tmp_path / "run"), Opponents(), None, {})
+    assert "passed - - - 500 us - evidence" in Page(render(found, answers, (), {}, {})).text
+
+
+TEXTLESS = "stored times in KernelBench's format do not say of which text of a problem they are"
+
+
+def test_stored_times_of_unknown_texts_are_said_and_what_is_hardly_to_be_believed_is_named(tmp_path) -> None:
+    """KernelBench's own baseline of an H100 is older than 1/12's text: 44.7x for what is right, and no word of it."""
+    theirs(tmp_path)
+    stored = {f"{number}_Made_Up.py": {"mean": 12.0 * number, "hardware": "a CPU"} for number in range(1, 7)}
+    (tmp_path / "timing" / FILES[Variant.EAGER]).write_text(json.dumps({"level1": stored}))
+    right = {"sample_id": 0, "compiled": True, "correctness": True, "metadata": {}}
+    file, opponents = tmp_path / "run" / RESULTS, Opponents.read([tmp_path / "timing"])
+
+    def said(*runtimes: float) -> str:
+        file.write_text(json.dumps({n: [{**right, "runtime": runtime}] for n, runtime in enumerate(runtimes, 1)}))
+        found, *_ = analyze(read_run(tmp_path / "run", [1]), opponents, None, {})
+        (note,) = [note for note in found.notes if note.startswith(TEXTLESS)]
+        return note.partition("; ")[2]
+
+    assert said(1.2, 2.4) == ""
+    assert said(1.0, 3.0) == "above 10x: level 1 problem 1 (12x)"
+    assert said(1, 1, 1, 1, 1, 80) == (
+        "above 10x: level 1 problem 5 (60x), level 1 problem 4 (48x), level 1 problem 3 (36x) and 2 more"
+    )
+    found, *_ = analyze(read_run(tmp_path / "run", [1]), Opponents(), None, {})
+    assert not any(note.startswith(TEXTLESS) for note in found.notes), "nothing rests on any"
+
+
+def test_stored_times_of_verdicts_are_of_unknown_texts_where_no_baseline_of_ours_is_beside_them(tmp_path) -> None:
+    verdicts = [judged(1, 20.0), judged(2)]
+    run = run_folder(tmp_path / "run", verdicts)
+    export(run, verdicts, [])
+    stored = baselines(tmp_path / "timing", [baseline(number, 0.5) for number in (1, 2)])
+
+    def said() -> list[str]:
+        found, *_ = analyze(read_run(run), Opponents.read([stored]), None, {})
+        return [note for note in found.notes if note.startswith(TEXTLESS)]
+
+    assert said() == []
+    (stored / LEDGER).unlink()
+    assert [note.partition("; ")[2] for note in said()] == [""], "in the verdict eager was timed beside it"
+    (run / RESULTS).unlink()
+    assert said() == [], "nor is there a line by KernelBench's definition"
+
+
+def test_problems_that_a_baseline_of_kernelbenchs_has_not_are_counted(tmp_path) -> None:
+    """The row said 2 problems, and beside that a pass@1 of three."""
+    theirs(tmp_path)
+    for file in (tmp_path / "timing").iterdir():
+        stored = json.loads(file.read_text())
+        del stored["level1"]["1_Made_Up.py"]
+        file.write_text(json.dumps(stored))
+    run, suite = read_run(tmp_path / "run"), suite_of(1, 2, 3)
+    found, *_ = analyze(run, Opponents.read([tmp_path / "timing"]), suite, {})
+    whole = found.groups[0]
+    assert (whole.problems, whole.pass_at["1"].of, whole.against[0].problems) == (3, 3, 2)
+    assert "1 problem has no time of eager to stand against: in no fast_p" in found.notes
+    found, *_ = analyze(run, Opponents(), suite, {})
+    assert not any("to stand against" in note for note in found.notes), "the table has no opponent at all"
 
 
 def test_every_mode_of_compile_that_kernelbench_timed_is_an_opponent(tmp_path) -> None:
@@ -202,7 +277,12 @@ def test_a_run_that_was_begun_by_kernelbench_has_numbers_of_all_of_it(tmp_path) 
 
     bare, *_ = analyze(run, Opponents(), suite, {})
     assert (bare.groups[1].pass_at["1"].count, bare.groups[1].against[0].problems) == (3, 3)
-    assert "3 problems that KernelBench judged have no time of eager beside it: in no fast_p" in bare.notes
+    assert "3 problems that KernelBench judged have no time of eager to stand against: in no fast_p" in bare.notes
+    # The row's count is of its pass@1; what fast_p is of stands beside the opponent.
+    console = Console(width=300, file=io.StringIO())
+    console.print(analysis_text(bare))
+    assert re.search(r"with KernelBench's: 6 +eager: 3 ", console.file.getvalue())
+    assert "with KernelBench's 6 problems eager 3 of 6 " in Page(render(bare, answers, run.judged, {}, {})).text
 
 
 def test_results_of_another_device_have_no_times_beside_verdicts(tmp_path) -> None:

@@ -26,7 +26,7 @@ def analyzed(folder: Path) -> tuple[Analysis, list[Answers]]:
 def test_a_run_without_an_opponent_keeps_its_numbers(tmp_path: Path) -> None:
     analysis, answers = analyzed(tmp_path)
     text = Page(render(analysis, answers, (), {}, {})).text
-    assert "pass@1 all - 10 problems - - - 50.0 % (18.7-81.3)" in text
+    assert "pass@1 all 10 problems - - - - 50.0 % (18.7-81.3)" in text
 
 
 def test_a_gain_that_no_share_counts_is_in_no_picture(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def _babble(stranger: Stranger, answers: list[Any]) -> None:
 
 @pytest.mark.parametrize("question", [run, run_with_memory, fetch, launches, load])
 def test_no_answer_does_more_than_end_the_session(question: Callable[[Session], None]) -> None:
-    @settings(max_examples=300)
+    @settings(max_examples=max(300, settings.default.max_examples))
     @given(ANSWERS)
     def holds(answers: list[Any]) -> None:
         with met() as (session, stranger):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kernelyard.campaign.analysis import WITH_THEIRS, Answers, claims
-from kernelyard.campaign.doubts import far, wide
+from kernelyard.campaign.doubts import far, textless, wide
 from kernelyard.campaign.kernelbench_files import RESULTS, is_ours
 from kernelyard.campaign.ledger import FILE_NAME
 from kernelyard.campaign.opponents import Opponents
@@ -72,9 +72,31 @@ def _of_the_run(run: "Run", opponents: Opponents, suite: Suite | None) -> Iterab
         yield f"{said} not of this suite, but of other texts of its problems: left out{also}"
     if run.judged:
         yield from _baseline_notes(run, opponents)
-        has_line = bool(run.results and opponents.theirs) and (suite is None or suite.whole)
-        if said := far(run.judged, opponents, has_line=has_line):
+        if said := far(run.judged, opponents, has_line=_has_line(run, opponents, suite)):
             yield said
+
+
+def _has_line(run: "Run", opponents: Opponents, suite: Suite | None) -> bool:
+    """Whether there are numbers by KernelBench's definition."""
+    return bool(run.results and opponents.theirs) and (suite is None or suite.whole)
+
+
+def notes_on_stored(run: "Run", opponents: Opponents, suite: Suite | None, answers: Sequence[Answers]) -> Iterable[str]:
+    """The same for what rests on times that KernelBench stored; what it alone judged is among these answers."""
+    counting = [each for each in answers if each.counts]
+    bare = sum(not each.opponents for each in counting)
+    # Where nothing has a time, the table says so.
+    if 0 < bare < len(counting):
+        whose = " that KernelBench judged" if run.judged else ""
+        said = counted(bare, f"problem{whose} has", f"problems{whose} have")
+        yield f"{said} no time of eager to stand against: in no fast_p"
+    ours = {each.key for each in run.judged}
+    theirs = (outcome for each in answers for outcome in each.outcomes if outcome.key not in ours)
+    # Of our verdicts the line alone does; a baseline that was found by its text is of that text in their files, too.
+    found = run.judged and all(baseline_of(each.verdict, opponents.find) for each in run.judged)
+    line = _has_line(run, opponents, suite) and (run.foreign or not found)
+    if line or any(outcome.eager_ms is not None for outcome in theirs):
+        yield textless(answers, ours)
 
 
 def _unshown(answers: Sequence[Answers]) -> Iterable[str]:

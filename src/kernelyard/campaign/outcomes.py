@@ -59,6 +59,10 @@ class Outcome:
     opponents: tuple[str, ...] = (EAGER,)
     """Against whom its problem can be counted, right or wrong."""
     percent_of_floor: float | None = None
+    eager_ms: float | None = None
+    """Of eager: the median of the verdict's own rounds, or the mean that KernelBench stored."""
+    time_ms: float | None = None
+    """The solution's, likewise."""
 
     @property
     def counts(self) -> bool:
@@ -94,6 +98,8 @@ def of_judged(judged: Judged, find: FindBaseline, methods: Collection[Method]) -
         gains=gains,
         opponents=opponents,
         percent_of_floor=_near_floor(verdict, gains.get(EAGER)),
+        eager_ms=verdict.baseline.p50_ms if verdict.baseline else None,
+        time_ms=verdict.time.p50_ms if verdict.time else None,
     )
 
 
@@ -177,6 +183,8 @@ def of_kernelbench(
         right=right,
         gains={opponent: Gain(ms / runtime) for opponent, ms in known.items()} if timed else {},
         opponents=tuple(known),
+        eager_ms=eager_ms,
+        time_ms=runtime if timed else None,
     )
 
 

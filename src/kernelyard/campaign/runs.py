@@ -13,7 +13,7 @@ from kernelyard.campaign.comparison import Side
 from kernelyard.campaign.kernelbench_files import RESULTS, is_told, read, results_folder
 from kernelyard.campaign.kernelbench_score import kernelbench_score
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
-from kernelyard.campaign.notes import MUST_AGREE, notes
+from kernelyard.campaign.notes import MUST_AGREE, notes, notes_on_stored
 from kernelyard.campaign.opponents import Opponents
 from kernelyard.campaign.outcomes import (
     EAGER,
@@ -304,13 +304,10 @@ def analyze(
     sha256 = suite.sha256 if suite is not None else run.suite_sha256
     facts = run.facts | ({"suite": sha256[:16]} if sha256 else {})
     parts = groups(answers, degenerate, p_values, k_values)
-    bare: list[str] = []
+    both = answers
     if run.judged and run.foreign:
         both = answers_of(run, opponents, suite, theirs=True)
         parts = (*parts, group(WITH_THEIRS, both, p_values, k_values))
-        if count := sum(each.counts and not each.opponents for each in both):
-            said = counted(count, "problem that KernelBench judged has", "problems that KernelBench judged have")
-            bare = [f"{said} no time of eager beside it: in no fast_p"]
     unknown = [f"no problem has {k} samples: pass@{k} is not known" for k in k_values if str(k) not in parts[0].pass_at]
     analysis = Analysis(
         run=readable(run.folder),
@@ -321,7 +318,12 @@ def analyze(
         degenerate={present[place].title: why for place, why in sorted(degenerate.items()) if place in present},
         claims=claims(answers),
         kernelbench=tuple(scores),
-        notes=(*notes(run, opponents, suite, answers), *bare, *_changed(run, answers, sources), *unknown),
+        notes=(
+            *notes(run, opponents, suite, answers),
+            *notes_on_stored(run, opponents, suite, both),
+            *_changed(run, answers, sources),
+            *unknown,
+        ),
     )
     return analysis, answers, sources
 

@@ -63,11 +63,10 @@ def _shares(groups: tuple[Group, ...]) -> Unbroken:
     for group in groups:
         opponents: tuple[Against | None, ...] = group.against or (None,)
         for place, against in enumerate(opponents):
-            count = against.problems if against else group.problems
             first = place == 0
             row = (
-                f"{group.name}: {count}",
-                against.opponent if against else NOT_MEASURED,
+                f"{group.name}: {group.problems}",
+                _opponent(against, group),
                 *(format_share(against.fast.get(p) if against else None) for p in p_values),
                 format_share(against.faster if against else None),
                 format_mean(against.speedup if against else None),
@@ -79,6 +78,13 @@ def _shares(groups: tuple[Group, ...]) -> Unbroken:
     shares = (*(f"fast_{p}" for p in p_values), "faster, decided")
     numbers = (*shares, *speeds, "% of the floor", *(f"pass@{k}" for k in k_values))
     return Unbroken(("problems", "against"), numbers, rows)
+
+
+def _opponent(against: Against | None, group: Group) -> str:
+    """`eager`, and of how many problems the numbers beside it are, where the opponent has no time of some."""
+    if against is None:
+        return NOT_MEASURED
+    return against.opponent if against.problems == group.problems else f"{against.opponent}: {against.problems}"
 
 
 def _endings(group: Group) -> Unbroken:

@@ -5,13 +5,26 @@ from dataclasses import dataclass
 
 from kernelyard.campaign.analysis import Answers
 from kernelyard.campaign.intervals import Share
-from kernelyard.campaign.outcomes import OPPONENTS
+from kernelyard.campaign.outcomes import BEST, EAGER, OPPONENTS
 from kernelyard.report.distribution import BIN, LOOKS, Bin, curve, histogram, ratio_label
 
 WIDTH, HEIGHT = 400, 230
 """In SVG units."""
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 26, 34
-COLORS = dict(zip(OPPONENTS, ("#6b6b6b", "#0072b2"), strict=True))
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """How a curve is drawn: solid, or where there is a gap dashed. Lengths are in the unit of the width."""
+
+    color: str
+    width: float
+    dash: float = 0.0
+    gap: float = 0.0
+
+
+STROKES = {EAGER: Stroke("#9c9c9c", 3.6), BEST: Stroke("#0072b2", 1.6, dash=7.0, gap=4.0)}
+"""Of each opponent's curve. Where both coincide the wide one shows in the gaps of the narrow one and on its sides."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ class Bar:
 @dataclass(frozen=True)
 class Line:
     name: str
-    color: str
+    stroke: Stroke
     points: str
     band: str
     """The interval, as the points of a polygon."""
@@ -90,7 +103,7 @@ def _curves(answers: Sequence[Answers], opponents: Sequence[str]) -> Drawing:
         y=tuple(Label(y(part / 4), f"{25 * part} %") for part in range(5)),
         one=x(0),
         lines=tuple(_line(opponent, points, x, y) for opponent, points in curves.items()),
-        legend=tuple((COLORS[opponent], f"against {opponent}") for opponent in opponents),
+        legend=tuple((STROKES[opponent].color, f"against {opponent}") for opponent in opponents),
     )
 
 
@@ -99,7 +112,7 @@ def _line(name: str, points: Sequence[tuple[float, Share]], x: _Axis, y: _Axis) 
     under = [(octave, share.low) for octave, share in reversed(points)]
     return Line(
         name,
-        COLORS[name],
+        STROKES[name],
         _points([(octave, share.value) for octave, share in points], x, y),
         _points(over + under, x, y),
     )

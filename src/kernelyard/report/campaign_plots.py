@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from kernelyard.campaign.analysis import Analysis, Answers
 from kernelyard.campaign.outcomes import OPPONENTS
 from kernelyard.core.errors import UsageError
-from kernelyard.report.campaign_drawings import COLORS
+from kernelyard.report.campaign_drawings import STROKES
 from kernelyard.report.distribution import BIN, LOOKS, curve, histogram, ratio_label
 from kernelyard.report.picture import wrapped, write_png
 
@@ -41,16 +41,19 @@ def draw_fast_p(analysis: Analysis, answers: Sequence[Answers], opponents: Seque
     for opponent in opponents:
         points = curve(answers, opponent)
         octaves = [octave for octave, _ in points]
-        color = COLORS[opponent]
+        stroke = STROKES[opponent]
         low, high = [share.low for _, share in points], [share.high for _, share in points]
-        axes.fill_between(octaves, low, high, color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(octaves, low, high, color=stroke.color, alpha=0.15, linewidth=0)
         label = f"against {opponent}, {points[0][1].of} problems"
-        axes.plot(octaves, [share.value for _, share in points], color=color, linewidth=1.8, label=label)
+        # Matplotlib counts dashes in line widths.
+        style = (0, (stroke.dash / stroke.width, stroke.gap / stroke.width)) if stroke.gap else "solid"
+        values = [share.value for _, share in points]
+        axes.plot(octaves, values, color=stroke.color, linewidth=stroke.width, linestyle=style, label=label)
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.set_ylabel("fast_p", fontsize=9)
     axes.set_xlabel("p: times as fast as the opponent", fontsize=9)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, handlelength=3)
     _finish(figure, [axes], analysis)
     return figure
 
