@@ -1,18 +1,23 @@
 """Baselines: kept with what they hold for, never found for anything else, readable by KernelBench's script."""
 
+import ast
 import errno
 import fcntl
 import json
+import os
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from command_line import Call
 from typer.testing import CliRunner
 from verdicts import ENVIRONMENT
 
 from kernelyard.campaign import baselines as module
+from kernelyard.campaign import measuring
 from kernelyard.campaign.baselines import (
     FILES,
     LEDGER,
@@ -249,6 +254,91 @@ def test_the_device_is_the_requests_whatever_the_inputs_are(monkeypatch, inputs:
     assert call(torch.device("cuda"))() is inputs[0]
     with pytest.raises(UsageError, match="needs a GPU"):
         call(torch.device("cpu"))
+
+
+AS_KERNELBENCH = {
+    Variant.EAGER: None,
+    Variant.COMPILE: {"backend": "inductor", "mode": "default"},
+    Variant.MAX_AUTOTUNE: {"backend": "inductor", "mode": "max-autotune"},
+    Variant.CUDAGRAPHS: {"backend": "cudagraphs"},
+}
+"""What its `generate_baseline_time.py` gives torch.compile; eager is not compiled."""
+
+
+@pytest.fixture
+def compilations(monkeypatch) -> list[dict[str, object]]:
+    """What torch.compile is called with; what it makes is the model itself."""
+    given: list[dict[str, object]] = []
+
+    def compiled(model: torch.nn.Module, **options: object) -> torch.nn.Module:
+        given.append(options)
+        return model
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    return given
+
+
+@pytest.mark.parametrize("variant", Variant)
+def test_each_variant_is_compiled_as_kernelbench_does(compilations, variant: Variant) -> None:
+    x = torch.zeros(1)
+    assert _call(torch.nn.Identity(), [x], variant, torch.device("cuda"))() is x
+    assert compilations == [options for options in [AS_KERNELBENCH[variant]] if options is not None]
+
+
+def test_what_is_asked_for_is_what_is_measured(compilations) -> None:
+    """Each under its own name, and eager beside it whether or not it was asked for."""
+    timed = (Variant.COMPILE, Variant.MAX_AUTOTUNE)
+    request = Request(torch.device("cpu"), "float32", False, (*timed, Variant.CUDAGRAPHS))
+    found = measuring.measure(entry(1, "pass").load(), request)
+    assert compilations == [AS_KERNELBENCH[variant] for variant in timed]
+    assert set(found.times) == {Variant.EAGER, *timed}
+    assert found.failures == {Variant.CUDAGRAPHS: "needs a GPU"}
+
+
+def test_a_time_is_of_the_variant_that_it_stands_under(monkeypatch) -> None:
+    seconds = {Variant.EAGER: 0.0, Variant.COMPILE: 0.002, Variant.MAX_AUTOTUNE: 0.006}
+    monkeypatch.setattr(measuring, "SAMPLE_SECONDS", 0.05)
+    monkeypatch.setattr(measuring, "_call", lambda _model, _inputs, variant, _: lambda: time.sleep(seconds[variant]))
+    found = measuring.measure(entry(1, "pass").load(), Request(torch.device("cpu"), "float32", False, tuple(seconds)))
+    assert sorted(found.times, key=lambda variant: found.times[variant].p50_ms) == list(seconds)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ((), tuple(Variant)),
+        (("--variants", "max-autotune,compile"), (Variant.EAGER, Variant.MAX_AUTOTUNE, Variant.COMPILE)),
+        (("--variants", "cudagraphs"), (Variant.EAGER, Variant.CUDAGRAPHS)),
+    ],
+)
+def test_all_variants_are_measured_or_those_asked_for_and_eager(
+    tmp_path, kernelyard: Call, monkeypatch, options: tuple[str, ...], wanted: tuple[Variant, ...]
+) -> None:
+    asked: list[tuple[Variant, ...]] = []
+    monkeypatch.setattr(
+        "kernelyard.cli.baseline.measure_all", lambda _, request, __: asked.append(request.variants) or ()
+    )
+    (tmp_path / "1_made_up.py").write_text(PROBLEM.format(what="pass"))
+    done = kernelyard("baseline", "--suite", tmp_path / "1_made_up.py", "--device", "cpu", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [set(each) for each in asked] == [set(wanted)]
+
+
+@pytest.mark.skipif("KERNELYARD_KERNELBENCH" not in os.environ, reason="KERNELYARD_KERNELBENCH names no checkout")
+def test_files_and_options_are_those_of_kernelbenchs_script() -> None:
+    """It is run on a recorder in place of its own measuring: what it would time, and into which file."""
+    script = Path(os.environ["KERNELYARD_KERNELBENCH"], "scripts/generate_baseline_time.py").read_text()
+    tree = ast.parse(script)
+    (main,) = (node for node in tree.body if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test))
+    theirs: dict[str, dict[str, object] | None] = {}
+
+    def record(use_torch_compile, torch_compile_backend, torch_compile_options, file_name, **_):
+        given = {"backend": torch_compile_backend} | ({"mode": torch_compile_options} if torch_compile_options else {})
+        theirs[Path(file_name).name] = given if use_torch_compile else None
+
+    known = {"record_baseline_times": record, "input": lambda _: "", "os": os, "TIMING_DIR": ""}
+    exec(compile(ast.Module(main.body, []), "theirs", "exec"), known)
+    assert {name: theirs[name] for name in FILES.values()} == {FILES[each]: AS_KERNELBENCH[each] for each in Variant}
 
 
 def test_a_folder_is_of_one_device_and_dtype_and_never_overwrites_others(tmp_path) -> None:

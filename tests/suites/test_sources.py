@@ -1,6 +1,8 @@
 """Where suites come from, and what a wrong choice of problems is told."""
 
+import ast
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,34 @@ def test_a_checkout_is_given_by_its_root_or_by_the_folder_of_its_levels(tmp_path
 )
 def test_levels_ids_and_ranges_choose(chosen: dict[str, Any], expected: list[tuple[int, int]], tmp_path: Path) -> None:
     assert keys(loaded(source=str(checkout(tmp_path)), **chosen)) == expected
+
+
+def test_the_representative_subset_is_of_so_many_problems_of_three_levels(tmp_path: Path) -> None:
+    """Of a checkout whose numbers have no gaps. With their sums no number is another's by mistake."""
+    for level, count in {1: 100, 2: 100, 3: 50, 4: 20}.items():
+        (folder := tmp_path / f"level{level}").mkdir()
+        for number in range(1, count + 1):
+            (folder / f"{number}_a.py").touch()
+    found: dict[int, list[int]] = {}
+    for level, number in keys(loaded(source=str(tmp_path), representative=True)):
+        found.setdefault(level, []).append(number)
+    assert {level: (len(chosen), sum(chosen)) for level, chosen in found.items()} == {
+        1: (18, 784),
+        2: (8, 156),
+        3: (9, 180),
+    }
+
+
+@pytest.mark.skipif("KERNELYARD_KERNELBENCH" not in os.environ, reason="KERNELYARD_KERNELBENCH names no checkout")
+def test_the_representative_subset_is_kernelbenchs() -> None:
+    """As its dataset.py has it, by numbers: of the names there one is not the file's."""
+    root = Path(os.environ["KERNELYARD_KERNELBENCH"])
+    theirs: dict[str, Any] = {}
+    for node in ast.parse((root / "src/kernelbench/dataset.py").read_text()).body:
+        if isinstance(node, ast.Assign) and "REPRESENTATIVE_IDS" in ast.unparse(node.targets[0]):
+            theirs[ast.unparse(node.targets[0])] = ast.literal_eval(node.value)
+    expected = [(level, number) for level in (1, 2, 3) for number in theirs[f"LEVEL{level}_REPRESENTATIVE_IDS"]]
+    assert keys(loaded(source=str(root), representative=True)) == expected
 
 
 @pytest.mark.parametrize(

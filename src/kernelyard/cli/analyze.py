@@ -41,8 +41,8 @@ def analyze(
     baseline: Annotated[
         list[Path] | None, typer.Option(help="A folder of `kernelyard baseline` or of KernelBench's, or its file.")
     ] = None,
-    p: Annotated[list[float] | None, typer.Option(min=0.0, help="fast_p beside 0, 1 and 2.")] = None,
-    k: Annotated[list[int] | None, typer.Option(min=1, help="pass@k; by default 1.")] = None,
+    p: Annotated[list[float] | None, typer.Option(min=0.0, help="fast_p beside 0, 1 and 2: 0.5,1.5.")] = None,
+    k: Annotated[list[int] | None, typer.Option(min=1, help="pass@k, as in 1,5; by default 1.")] = None,
     against: Annotated[
         tuple[Path, Path] | None, typer.Option("--compare", metavar="RUN_A RUN_B", help="Which differences are real.")
     ] = None,
@@ -95,6 +95,7 @@ def analyze(
     console.print(analysis_text(analysis))
     if os.access(run, os.W_OK):
         write_whole(run / STORED, analysis.model_dump_json(indent=1))
+        print(f"kernelyard: wrote {run / STORED}", file=sys.stderr)
     else:
         print(f"kernelyard: {run} cannot be written to: {STORED} is not stored, --json prints it", file=sys.stderr)
     if html is not None:

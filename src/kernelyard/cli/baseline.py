@@ -14,7 +14,7 @@ from kernelyard.campaign.doubts import wide
 from kernelyard.campaign.measuring import Request, measure_all
 from kernelyard.core.amounts import seconds_option
 from kernelyard.core.environment import Environment, describe, resolve_device
-from kernelyard.core.errors import UsageError, unknown
+from kernelyard.core.errors import UsageError
 from kernelyard.core.folders import check_folder
 from kernelyard.core.plural import counted
 from kernelyard.core.workload import SHORT_NAMES, parse_dtype
@@ -30,7 +30,10 @@ ALL = ", ".join(variant.value for variant in Variant)
 def baseline(
     selection: Selection,
     dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16: of weights and floating-point inputs.")] = "fp32",
-    variants: Annotated[str, typer.Option(help="Ways to run the reference; eager always is one.")] = ALL,
+    variants: Annotated[
+        list[Variant] | None,
+        typer.Option(metavar="<variants>", help=f"Ways to run the reference; eager always is one. All without: {ALL}."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="The folder of all hardware's folders.")] = Path("results/timing"),
     hardware: Annotated[str | None, typer.Option(help="Its folder; by default device and dtype.")] = None,
     train: Annotated[bool, typer.Option("--train", help="In training mode, as KernelBench does it.")] = False,
@@ -44,7 +47,7 @@ def baseline(
     says where samples lie wide apart, as beside another program. Exit code 1 where a problem has no time.
     """
     where, name = resolve_device(device), parse_dtype(dtype)
-    wanted = _variants(variants)
+    wanted = tuple(dict.fromkeys([Variant.EAGER, *(variants or Variant)]))
     if hardware is not None and ("/" in hardware or hardware in ("", ".", "..")):
         raise UsageError(f"--hardware {hardware!r}: expected the name of one folder, which is made in {out}")
     check_folder(out)
@@ -85,15 +88,6 @@ def baseline(
         print(f"kernelyard: {said}; expected a quiet machine: measure them --again on one", file=sys.stderr)
     if lost:
         raise typer.Exit(1)
-
-
-def _variants(text: str) -> tuple[Variant, ...]:
-    known = {variant.value: variant for variant in Variant}
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in known:
-            raise unknown("variant", name, known)
-    return tuple(dict.fromkeys([Variant.EAGER, *(known[name] for name in names)]))
 
 
 def _folder_name(environment: Environment, dtype: str, train_mode: bool) -> str:

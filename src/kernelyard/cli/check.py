@@ -23,8 +23,8 @@ from kernelyard.suites.library import implementation, implementations
 
 def check(
     operator: Annotated[str, typer.Argument(metavar="OP", help="The operator, as `kernelyard list` names it.")],
-    backend: Annotated[list[str] | None, typer.Option(help="Only this backend; may be repeated.")] = None,
-    dtype: Annotated[list[str] | None, typer.Option(help="Only this dtype: fp32, bf16, fp16; may be repeated.")] = None,
+    backend: Annotated[list[str] | None, typer.Option(help="Only these backends: cuda,triton.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="Only these dtypes: fp32,bf16,fp16.")] = None,
     shape: Annotated[str | None, typer.Option(help="One shape in place of the grid, such as 8x1000.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:

@@ -24,7 +24,7 @@ def ladder(
     shape: Annotated[str | None, typer.Option(help="Shape of the leading input, such as 8192x4096.")] = None,
     dtype: Annotated[str | None, typer.Option(help="fp32, bf16 or fp16.")] = None,
     mode: Annotated[Mode, typer.Option(help="What is timed; forward and gradients are always proved.")] = Mode.FORWARD,
-    backend: Annotated[list[str] | None, typer.Option(help="Only this backend; may be repeated.")] = None,
+    backend: Annotated[list[str] | None, typer.Option(help="Only these backends: cuda,triton.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, xpu; by default what is there.")] = None,
 ) -> None:
     """Cost and floor first, then every backend: proved, timed, how far it is from the floor; the last line is JSON."""

@@ -16,10 +16,13 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.imports import uncollected
@@ -46,10 +49,39 @@ def build(verb: str | None) -> typer.Typer:
     with uncollected():
         command = getattr(importlib.import_module(f"kernelyard.cli.{verb}"), verb)
     if isinstance(command, typer.Typer):
+        for one in command.registered_commands:
+            one.cls = _Verb
         app.add_typer(command, name=verb)
     else:
-        app.command(_spoken(verb))(command)
+        app.command(_spoken(verb), cls=_Verb)(command)
     return app
+
+
+class _Verb(TyperCommand):
+    """A verb whose options that may be repeated take their values joined by commas, too: `--k 1,5` is `--k 1 --k 5`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        repeated = {name for option in self.params if option.multiple for name in option.opts}
+        return super().parse_args(ctx, list(_repeated(args, repeated)))
+
+
+def _repeated(words: list[str], options: Collection[str]) -> Iterator[str]:
+    """The words with each of `options` before every one of its values."""
+    rest = iter(words)
+    for word in rest:
+        option, equals, values = word.partition("=")
+        given = values if equals else next(rest, None) if option in options else None
+        if option in options and given is not None:
+            yield from (f"{option}={value}" for value in _apart(given))
+        else:
+            yield word
+
+
+def _apart(values: str) -> list[str]:
+    with suppress(OSError):  # too long for a name
+        if Path(values).exists():
+            return [values]  # a folder's name may have a comma
+    return [value.strip() for value in values.split(",")]
 
 
 def _spoken(verb: str) -> str:
@@ -118,6 +150,8 @@ def _write_nowhere(*descriptors: int) -> None:
 
 def _ended(terminated: threading.Event) -> int:
     """How it ended, as an exit code, and said. Raises BrokenPipeError where nobody reads what is written."""
+    # What a verb that is interrupted has to say, by its context's `obj`: typer keeps the code of Ctrl-C alone.
+    notes: list[str] = []
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     named = {_spoken(verb): verb for verb in verbs()}
     try:
@@ -125,7 +159,8 @@ def _ended(terminated: threading.Event) -> int:
             raise unknown("command", wanted, named)
         # Not standalone: a wrong argument is one line here, not a usage text and a box.
         application = build(named.get(wanted or ""))
-        code = application(joined_source(sys.argv[1:]), prog_name="kernelyard", standalone_mode=False) or 0
+        words = joined_source(sys.argv[1:])
+        code = application(words, prog_name="kernelyard", standalone_mode=False, obj=notes) or 0
         # What `print` still holds: at shutdown nobody could catch that its reader is gone.
         print(end="", flush=True)
     except UsageError as error:
@@ -159,7 +194,7 @@ def _ended(terminated: threading.Event) -> int:
     if code == INTERRUPTED:
         # Typer makes this code of Ctrl-C and says nothing.
         code, how = (TERMINATED, "terminated") if terminated.is_set() else (INTERRUPTED, "interrupted")
-        print(f"kernelyard: {how}; what was finished is kept", file=sys.stderr)
+        print(f"kernelyard: {'; '.join([how, 'what was finished is kept', *notes])}", file=sys.stderr)
     return code
 
 

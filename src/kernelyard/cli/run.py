@@ -4,6 +4,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 
 from kernelyard.campaign.candidates import LAYOUTS, Found, demand_folder, find, levels_of
-from kernelyard.campaign.kernelbench_files import export, foreign_outcomes
+from kernelyard.campaign.kernelbench_files import RESULTS, export, foreign_outcomes
 from kernelyard.campaign.ledger import FILE_NAME, Ledger
 from kernelyard.campaign.pipeline import Pipeline
 from kernelyard.campaign.records import Candidate, Judged, Key, Settings
+from kernelyard.campaign.runs import read_run
 from kernelyard.campaign.slot import Terms
 from kernelyard.core.amounts import MOST_JOBS, MOST_ROUNDS, MOST_SECONDS, gib_option, parse_seconds, seconds_option
 from kernelyard.core.choices import choice_option
@@ -82,7 +84,9 @@ def run(
         SandboxKind | None,
         choice_option(SandboxKind.NONE, "a run has no unsafe way", "By default the strongest that runs here."),
     ] = None,
-    retry: Annotated[list[Retry] | None, typer.Option(help="Judge again what ended so: infra_error, timeout.")] = None,
+    retry: Annotated[
+        list[Retry] | None, typer.Option(metavar="<endings>", help="Judge again what ended so: infra_error,timeout.")
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Judge also what KernelBench has an outcome of.")] = False,
     only_export: Annotated[bool, typer.Option("--export", help="Judge nothing; write KernelBench's files.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; by default what is there.")] = None,
@@ -141,7 +145,11 @@ def run(
                 ledger, suite, left, terms, names, environment,
                 jobs=jobs, on_judged=shown.judged, on_elsewhere=shown.elsewhere, on_look=shown.look,
             )  # fmt: skip
-            pipeline.run()
+            try:
+                pipeline.run()
+            except KeyboardInterrupt:
+                context.ensure_object(list).extend(_unexported(folder))
+                raise
         for reason in (*found.unreadable, *pipeline.unfit):
             print(f"kernelyard: {reason}", file=sys.stderr)
         # What KernelBench wrote while this ran is kept, too.
@@ -246,6 +254,15 @@ def _deadlines(text: str | None) -> Deadlines:
 def _export(folder: Path, ledger: Ledger) -> None:
     for file in export(folder, ledger.judged(), ledger.foreign()):
         print(f"wrote {file}")
+
+
+def _unexported(folder: Path) -> Iterator[str]:
+    """What an interrupted run says of KernelBench's files where they are there: by themselves they look whole."""
+    with suppress(UsageError):  # such a file is refused when it is written next
+        found = read_run(folder)
+        if found.results and (count := found.unexported):
+            lacks = f"{RESULTS} lacks {counted(count, 'verdict')}"
+            yield f"{lacks} until the next run, or `kernelyard run {visible(str(folder))} --export`"
 
 
 class _Shown:
