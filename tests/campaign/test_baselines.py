@@ -296,7 +296,7 @@ def test_what_is_asked_for_is_what_is_measured(compilations) -> None:
 
 
 def test_a_time_is_of_the_variant_that_it_stands_under(monkeypatch) -> None:
-    seconds = {Variant.EAGER: 0.0, Variant.COMPILE: 0.002, Variant.MAX_AUTOTUNE: 0.006}
+    seconds = {Variant.EAGER: 0.0, Variant.COMPILE: 0.03, Variant.MAX_AUTOTUNE: 0.1}  # apart on a loaded machine, too
     monkeypatch.setattr(measuring, "SAMPLE_SECONDS", 0.05)
     monkeypatch.setattr(measuring, "_call", lambda _model, _inputs, variant, _: lambda: time.sleep(seconds[variant]))
     found = measuring.measure(entry(1, "pass").load(), Request(torch.device("cpu"), "float32", False, tuple(seconds)))
