@@ -1,9 +1,12 @@
 """What is evicted before a timed call."""
 
 import ctypes
+import runpy
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,20 +31,8 @@ def test_a_flush_in_a_new_thread_lets_go_of_persisting_lines(
     assert [int(one) for one in said] == [0, 201, 0]
 
 
-LIMIT_PERSISTING, ATTRIBUTE_WINDOW, PERSISTING, STREAMING = 6, 1, 2, 1
-
-
-class Window(ctypes.Structure):
-    """CUaccessPolicyWindow, in a CUstreamAttrValue's 64 bytes and more."""
-
-    _fields_ = (
-        ("base", ctypes.c_void_p),
-        ("bytes", ctypes.c_size_t),
-        ("ratio", ctypes.c_float),
-        ("hit", ctypes.c_int),
-        ("miss", ctypes.c_int),
-        ("rest", ctypes.c_char * 64),
-    )
+PINS = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "exploits/pins_its_weights_in_l2.py")))
+"""The sample, which names what the driver takes."""
 
 
 @pytest.mark.gpu
@@ -51,9 +42,9 @@ def test_what_a_stream_pins_is_warm_behind_reads_and_cold_behind_a_flush(device:
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
     def pin(size: int) -> None:
-        window = Window(x.data_ptr(), size, 1.0, PERSISTING, STREAMING)
-        assert driver.cuCtxSetLimit(LIMIT_PERSISTING, ctypes.c_size_t(size)) == 0
-        assert driver.cuStreamSetAttribute(stream, ATTRIBUTE_WINDOW, ctypes.byref(window)) == 0
+        window = PINS.Window(x.data_ptr(), size, 1.0, PINS.PERSISTING, PINS.STREAMING)
+        assert driver.cuCtxSetLimit(PINS.LIMIT_PERSISTING, ctypes.c_size_t(size)) == 0
+        assert driver.cuStreamSetAttribute(stream, PINS.ATTRIBUTE_WINDOW, ctypes.byref(window)) == 0
 
     def took(evict: Callable[[], None]) -> float:
         times = []

@@ -30,7 +30,7 @@ def providers(path) -> set[str]:
 
 
 def test_peers_are_rows_beside_all_backends(benched, capsys) -> None:
-    path = benched(HONEST, OURS, against=["liger,quack"], peers={"liger": PEER, "quack": ABSENT}, **SPEED)
+    path = benched(HONEST, OURS, against=["liger", "quack"], peers={"liger": PEER, "quack": ABSENT}, **SPEED)
     assert providers(path) == {"eager", "cuda", "liger"}
     text = said(capsys)
     assert "quack is not installed here: pip install quack-kernels" in text
@@ -91,7 +91,7 @@ def test_who_has_no_backward_is_timed_forward_alone(benched, capsys) -> None:
     refusing = replace(PEER, refusal=lambda x: "has no backward" if x.requires_grad else None)
     raising = Implementation("quack", lambda x: (x * 2).detach(), willing)
     frame = ledger.read(
-        benched(HONEST, against=["liger,quack"], peers={"liger": refusing, "quack": raising}, metric=["speed"])
+        benched(HONEST, against=["liger", "quack"], peers={"liger": refusing, "quack": raising}, metric=["speed"])
     )
     modes = frame.groupby("kernel_provider")["kernel_operation_mode"].unique()
     assert {name: sorted(found) for name, found in modes.items()} == {

@@ -40,6 +40,7 @@ def read(verb: str, *words: str) -> dict[str, Any]:
         (["baseline", "--variants", "compile", "--variants", "eager"], "variants", [Variant.COMPILE, Variant.EAGER]),
         (["bench", "softmax", "--x", "1000,5000", "--dtype", "fp32,bf16"], "x", [1000, 5000]),
         (["bench", "softmax", "--x-name=B=O,N"], "x_name", ["B=O", "N"]),
+        (["bench", "softmax", "--against", "liger, quack"], "against", ["liger", "quack"]),
         (["check", "softmax", "--backend", "cuda,triton", "--dtype", "fp32"], "backend", ["cuda", "triton"]),
         (["problem", "check", "a.py", "--op", "softmax,rope"], "op", ["softmax", "rope"]),
     ],

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from judged_here import LIMITS, PROBLEM, verdict_on
 
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge.clock import Clock
@@ -15,12 +16,9 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.launch import SandboxKind, choose
-from kernelyard.sandbox.limits import Limits
 from kernelyard.suites.kernelbench import load_problem, read_solution
 
 ROOT = Path(__file__).parents[2]
-PROBLEM = ROOT / "examples/judge/problem.py"
-LIMITS = Limits(memory_bytes=3 << 30)
 # Long enough for a loaded machine, short enough for the one that never answers.
 DEADLINES = Deadlines(load=60, check=15, time=60)
 
@@ -28,16 +26,7 @@ DEADLINES = Deadlines(load=60, check=15, time=60)
 def judge(
     solution: Path, device: torch.device, problem: Path = PROBLEM, kind: SandboxKind | None = None, plan: Plan = Plan()
 ) -> Verdict:
-    return evaluate(
-        load_problem(problem),
-        read_solution(solution),
-        device=device,
-        dtype=torch.float32,
-        sandbox=choose(kind, str(device)),
-        limits=LIMITS,
-        deadlines=DEADLINES,
-        plan=plan,
-    )
+    return verdict_on(problem, solution, device, kind=kind, deadlines=DEADLINES, plan=plan)
 
 
 def test_a_correct_kernel_passes_with_the_whole_protocol(device: torch.device) -> None:

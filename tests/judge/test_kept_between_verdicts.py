@@ -1,22 +1,18 @@
 """What one verdict may leave to the next: workers that wait, and what the device did when nothing else ran."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
+from judged_here import LIMITS, PROBLEM, verdict_on
 
 from kernelyard.core.verdict import Status
-from kernelyard.judge import evaluate as evaluation
 from kernelyard.judge import floor
 from kernelyard.judge.floor import Ceilings, Remembered
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.launch import choose
-from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool, Post, Worker
-from kernelyard.suites.kernelbench import load_problem, read_solution
 
-EXAMPLES = Path(__file__).parents[2] / "examples/judge"
 CPU = torch.device("cpu")
 
 
@@ -56,24 +52,15 @@ class Counted(Pool):
 
 @pytest.fixture
 def workers() -> Iterator[Counted]:
-    with Counted(Post(choose(None, "cpu"), Limits(memory_bytes=3 << 30)), size=2) as pool:
+    with Counted(Post(choose(None, "cpu"), LIMITS), size=2) as pool:
         yield pool
 
 
 def test_a_verdict_takes_both_from_who_keeps_them(workers: Counted, measured: list[tuple[str, bool]]) -> None:
     ceilings = Remembered()
     known = ceilings(CPU, "float32", matrix=False)
-    verdict = evaluation.evaluate(
-        load_problem(EXAMPLES / "problem.py"),
-        read_solution(EXAMPLES / "correct.py"),
-        device=CPU,
-        dtype=torch.float32,
-        sandbox=workers.post.kind,
-        limits=workers.post.limits,
-        plan=Plan(rounds=3, seconds=0),
-        pool=workers,
-        ceilings=ceilings,
-    )
+    plan = Plan(rounds=3, seconds=0)
+    verdict = verdict_on(PROBLEM, PROBLEM.with_name("correct.py"), CPU, plan=plan, pool=workers, ceilings=ceilings)
     assert verdict.status is Status.PASSED, verdict.message
     assert workers.taken == 2, "the solution's and the baseline's"
     assert verdict.floor is not None and verdict.floor.copy_gbps == known.copy_gbps

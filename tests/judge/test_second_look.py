@@ -5,16 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from judged_here import verdict_on
 
 from kernelyard.core.verdict import Decision, Status, Timing
-from kernelyard.judge.evaluate import _Attempt, _looked_at, evaluate
+from kernelyard.judge.evaluate import _Attempt, _looked_at
 from kernelyard.judge.findings import Findings, Measurement
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.statistics import Ratio
-from kernelyard.sandbox.launch import choose
-from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.session import Session
-from kernelyard.suites.kernelbench import load_problem, read_solution
 
 MANY_PRODUCTS = """
 import torch
@@ -104,15 +102,7 @@ def test_a_large_gain_is_measured_in_new_processes_on_new_seeds(
         return load(session, *of, **more)
 
     monkeypatch.setattr(Session, "load", noted)
-    verdict = evaluate(
-        load_problem(problem),
-        read_solution(solution),
-        device=device,
-        dtype=torch.float32,
-        sandbox=choose(None, str(device)),
-        limits=Limits(memory_bytes=3 << 30),
-        plan=Plan(rounds=4, seconds=0, second_look=2.0),
-    )
+    verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0, second_look=2.0))
     assert verdict.status is Status.PASSED, verdict.message
     assert [name for _, name, _ in loaded] == ["ModelNew", "Model"] * 2
     assert len({id(session) for session, _, _ in loaded}) == 4

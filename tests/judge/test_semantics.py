@@ -5,20 +5,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from judged_here import verdict_on
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.problem import Problem
 from kernelyard.core.verdict import Phase, Status, Verdict
-from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.reference import InvalidProblem
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.frames import ProtocolError
-from kernelyard.sandbox.launch import choose
-from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.wire import flatten, named_leaves
-from kernelyard.suites.kernelbench import load_problem, read_solution
+from kernelyard.suites.kernelbench import load_problem
 from kernelyard.suites.selection import Selection
 
 MODEL = """
@@ -47,21 +45,12 @@ def judged(tmp_path: Path, problem_is: dict[str, str], theirs: dict[str, str], *
     problem, solution = tmp_path / "problem.py", tmp_path / "solution.py"
     problem.write_text(MODEL.format(name="Model", **usual))
     solution.write_text(MODEL.format(name="ModelNew", **(usual | theirs)))
-    return verdict_on(replace(load_problem(problem), train_mode=train), solution)
+    return briefly(replace(load_problem(problem), train_mode=train), solution)
 
 
-def verdict_on(problem: Problem, solution: Path) -> Verdict:
-    device = torch.device("cpu")
-    return evaluate(
-        problem,
-        read_solution(solution),
-        device=device,
-        dtype=torch.float32,
-        sandbox=choose(None, str(device)),
-        limits=Limits(memory_bytes=3 << 30),
-        deadlines=Deadlines(load=60, check=30, time=60),
-        plan=Plan(rounds=3, most_rounds=3, seconds=1),
-    )
+def briefly(problem: Problem, solution: Path) -> Verdict:
+    deadlines, plan = Deadlines(load=60, check=30, time=60), Plan(rounds=3, most_rounds=3, seconds=1)
+    return verdict_on(problem, solution, torch.device("cpu"), deadlines=deadlines, plan=plan)
 
 
 def right(verdict: Verdict) -> bool:
@@ -218,7 +207,7 @@ def test_an_operator_of_the_library_is_a_problem_like_any_other(tmp_path: Path) 
         "    def forward(self, x, dim):\n"
         "        return nn.functional.softmax(x, dim)\n"
     )
-    verdict = verdict_on(entry.load(), solution)
+    verdict = briefly(entry.load(), solution)
     assert right(verdict), verdict.message
     assert verdict.problem_sha256 == entry.source.sha256
 

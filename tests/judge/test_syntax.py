@@ -4,27 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from judged_here import PROBLEM, verdict_on
 
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge import evaluate as judging
-from kernelyard.sandbox.launch import choose
-from kernelyard.sandbox.limits import Limits
 from kernelyard.sandbox.pool import Pool
-from kernelyard.suites.kernelbench import load_problem
-
-PROBLEM = Path(__file__).parents[2] / "examples/judge/problem.py"
 
 
 def judge(text: str, device: torch.device) -> Verdict:
-    return judging.evaluate(
-        load_problem(PROBLEM),
-        Source(Path("solution.py"), text),
-        device=device,
-        dtype=torch.float32,
-        sandbox=choose(None, str(device)),
-        limits=Limits(memory_bytes=3 << 30),
-    )
+    return verdict_on(PROBLEM, Source(Path("solution.py"), text), device)
 
 
 @pytest.mark.parametrize(

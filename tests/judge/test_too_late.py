@@ -5,17 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from judged_here import PROBLEM, verdict_on
 
 from kernelyard.core.verdict import Phase, Status, Verdict
 from kernelyard.judge import evaluate as judging
 from kernelyard.sandbox import turn as turns
 from kernelyard.sandbox.deadlines import Deadlines
-from kernelyard.sandbox.launch import choose
-from kernelyard.sandbox.limits import Limits
-from kernelyard.suites.kernelbench import load_problem, read_solution
 
-PROBLEM = Path(__file__).parents[2] / "examples/judge/problem.py"
-LIMITS = Limits(memory_bytes=3 << 30)
 LONG = Deadlines(queue=60, load=60, check=60, time=60)
 HONEST = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return torch.softmax(x, dim=-1)\n"
 HEAD = "import time\nimport torch\nfrom torch import nn\n"
@@ -31,15 +27,7 @@ CALLS = """class ModelNew(nn.Module):
 
 def judge(folder: Path, source: str, deadlines: Deadlines, device: torch.device) -> Verdict:
     (solution := folder / "solution.py").write_text(HEAD + source)
-    return judging.evaluate(
-        load_problem(PROBLEM),
-        read_solution(solution),
-        device=device,
-        dtype=torch.float32,
-        sandbox=choose(None, str(device)),
-        limits=LIMITS,
-        deadlines=deadlines,
-    )
+    return verdict_on(PROBLEM, solution, device, deadlines=deadlines)
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,7 @@ def _rivals(against: list[str]) -> list[str]:
     """The names after --against, one by one, `all` for every peer that an operator has; raises UsageError for one that
     none has."""
     peers = sorted({library for name in ops.operator_names() for library in ops.peers(name)})
-    given = [name.strip() for text in against for name in text.split(",")]
-    names = list(dict.fromkeys(each for name in given for each in (peers if name == EVERYONE else [name])))
+    names = list(dict.fromkeys(each for name in against for each in (peers if name == EVERYONE else [name])))
     known = {EVERYONE, *peers, *(backend.value for backend in Backend)}
     for name in names:
         if name not in known:

@@ -74,8 +74,6 @@ def compiled(
 ) -> bytes | None:
     """What the solution builds, in `tree`'s form, from the cache or a compile worker; None for nothing.
 
-    What is no Python needs no worker: of candidates for KernelBench's LeNet one took its device's turn for 5 s.
-
     `post` is the run worker's. Raises Ended where the build says all there is to say, SandboxError as `launch` does.
     """
     _must_parse(solution)
@@ -103,6 +101,7 @@ def compiled(
 
 
 def _must_parse(solution: Source) -> None:
+    """What is no Python needs no worker: of candidates for KernelBench's LeNet one took its device's turn for 5 s."""
     try:
         ast.parse(without_mark(solution.text), solution.name)
     except SyntaxError as error:
