@@ -14,9 +14,12 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox.session import Session
 
+# On a GPU the device has to be busy: of what launching takes a relay shows nothing.
 MANY_PRODUCTS = """
 import torch
 from torch import nn
+
+SIZE = 1024 if torch.cuda.is_available() else 256
 
 
 class Model(nn.Module):
@@ -27,7 +30,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.rand(256, 256)]
+    return [torch.rand(SIZE, SIZE)]
 
 
 def get_init_inputs():

@@ -193,6 +193,28 @@ def test_a_device_is_had_by_one_at_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     waiting.join()
 
 
+def test_a_process_that_was_forked_in_a_turn_keeps_nobody_from_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `torch.compile` leaves some behind, which have every file that the benchmark had."""
+    monkeypatch.setattr(turn, "identity", lambda _: "GPU-0")
+    gpu = torch.device("cuda", 0)
+    read, write = os.pipe()
+    with turn.turn(gpu, 1, tmp_path):
+        child = os.fork()
+        if child == 0:
+            os.close(write)
+            os.read(read, 1)  # until the test is over
+            os._exit(0)
+    try:
+        with turn.turn(gpu, 1, tmp_path):
+            pass
+    finally:
+        os.close(write)
+        os.waitpid(child, 0)
+        os.close(read)
+
+
 def test_who_came_first_has_the_device_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also before those who would share it with whoever has it now; who has gone meanwhile holds up nobody."""
     monkeypatch.setattr(turn, "identity", lambda _: "GPU-0")

@@ -233,6 +233,10 @@ class Clock:
             return self.relay.is_possible and self.certified().low > 1
         return math.log(self.certified().low) > band(self.noise())
 
+    def call_ms(self) -> float:
+        """What a call takes the baseline on a device; 0 on a CPU, by which nobody goes there."""
+        return 0.0 if self.device.type == "cpu" else self._usual.event
+
     def certified(self) -> Ratio:
         """What the judge's own clock shows, whatever the solution's worker says: on a CPU the baseline's calls over the
         solution's whole requests, on a GPU what a relay shows.

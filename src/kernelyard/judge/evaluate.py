@@ -416,5 +416,6 @@ def _examine(
     evidence.collect(candidate, baseline, exam.arguments(), solution, dtype, found)
     if device.type != "cpu":
         case.on_phase("timing the baseline alone")
-        time_alone(exam, candidate, baseline, plan.calls_in_turn(question_bytes), found, clock, anew=small)
+        calls = plan.calls_in_turn(question_bytes, clock.call_ms())
+        time_alone(exam, candidate, baseline, calls, found, clock, anew=small)
     return exam

@@ -68,6 +68,7 @@ def time_rounds(
         exam.one_loop.only_short_unless_needed()
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
     on_phase("the judge's own clock")
+    counts = counts_of(plan.calls_outside(question_bytes, clock.call_ms()), question_bytes, candidate.device)
     ratio, noise, confirmed = clock.ratio(), clock.noise(), clock.confirmed()
     cold = clock.baseline(), clock.solution()
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found, cold=cold, noise=noise)
@@ -114,7 +115,7 @@ def _rounds(
     Requests without flushes are asked for while a gain is claimed that the judge's own clock has to confirm; where
     calls are short, a relay does that when the rounds are over.
     """
-    calls = plan.calls_in_turn(question_bytes)
+    calls = plan.calls_in_turn(question_bytes)  # as long as nothing is known of how long one takes
     large = question_bytes > plan.round_bytes
     # Made before the first: a worker would notice a pause for them.
     again = stressed_again(exam, candidate, plan, found, question_bytes)
@@ -217,6 +218,7 @@ def _rounds(
             clock.add(done)
         else:
             most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
+            calls = plan.calls_in_turn(question_bytes, done.honest.event if on_device else 0.0)
         usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
         claims = claimed(usual, done.honest.event, kernels)
         if claims and small and relay is None and tried:

@@ -45,7 +45,11 @@ def turn(device: torch.device, seconds: float, folder: Path, *, shared: bool = F
                 if time.monotonic() > deadline:
                     raise NoTurn(f"expected {device} to be free of other runs within {seconds:g} s")
                 time.sleep(_LOOK_SECONDS)
-        yield
+        try:
+            yield
+        finally:
+            # A process that was forked meanwhile has the file too: a compiler's kept an H100 for 35 s.
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager

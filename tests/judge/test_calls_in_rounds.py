@@ -1,0 +1,60 @@
+"""How many calls a round has: of a device's long ones fewer, once it is known how long they take."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.returned import Ran
+from kernelyard.sandbox.wire import Manner
+
+sys.path.insert(0, str(Path(__file__).parent))
+from honest import CASES
+from timed_here import Here, rounds_of
+
+
+class Taking(Here):
+    """Whose calls take so many ms, by every clock."""
+
+    def __init__(self, milliseconds: float) -> None:
+        super().__init__(CASES["softmax"][0])
+        self.milliseconds = milliseconds
+
+    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+        kept = super().run(sets, **asked).kept
+        taken = self.milliseconds
+        return Ran(((taken, taken),) * len(sets), taken * len(sets) / 1e3, kept)
+
+    def lengths(self, manner: Manner) -> list[int]:
+        return [len(sets) for sets, asked in zip(self.asked, self.manners, strict=True) if asked is manner]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "in_turn", "outside"), [(0.5, 4, (4, 8)), (3.3, 3, (4, 8)), (7.2, 2, (2, 4)), (47.0, 1, (1, 2))]
+)
+def test_a_turn_has_as_many_calls_as_it_takes_to_know_how_long_they_are(
+    milliseconds: float, in_turn: int, outside: tuple[int, int]
+) -> None:
+    candidate, baseline = Taking(milliseconds), Taking(milliseconds)
+    candidate.device = baseline.device = torch.device("xpu")
+    clock, found = rounds_of(candidate, baseline, plan := Plan())
+    assert len(clock.rounds) == plan.rounds - 1
+    for side in (candidate, baseline):
+        first_two, *others = (
+            turns[i : i + 2] for turns in (side.lengths(Manner.COLD),) for i in range(0, len(turns), 2)
+        )
+        assert first_two == [4, 4], "nothing is known yet"
+        assert others == [[in_turn, in_turn]] * len(clock.rounds)
+        assert Counter(side.lengths(Manner.BARE)) == dict.fromkeys(outside, plan.outside_repeats)
+    assert found.measured is not None and len(found.measured.time.samples_ms) == 2 * in_turn * len(clock.rounds)
+
+
+def test_on_a_cpu_long_calls_are_as_many_as_short_ones() -> None:
+    """Of which the least counts, for other processes are late in some."""
+    candidate, baseline = Taking(47.0), Taking(47.0)
+    clock, _ = rounds_of(candidate, baseline, plan := Plan())
+    assert {len(one.own.events) for one in clock.rounds} == {plan.calls}
