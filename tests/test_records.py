@@ -1,6 +1,7 @@
 """What a record may not claim."""
 
 import json
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ from kernelyard.core.verdict import (
     Status,
     Timing,
     Verdict,
+    WholeRequests,
 )
 from kernelyard.core.workload import Workload
 from kernelyard.judge.admission import Admission, MutantRecord
@@ -116,11 +118,29 @@ def test_a_gain_that_is_shown_in_part_says_whose_its_numbers_are() -> None:
     assert (
         "  measured  3 calls of the baseline by host and 2 turns of the solution's whole requests, cold cache" in text
     )
+    whole = {"requested": WholeRequests(baseline_ms=(6.0, 6.0), own_ms=(3.0, 3.1))}
+    text = "\n".join(verdict_lines(Verdict(**(PASSED | ends | {"told": 4.13, "time": requests} | whole))))  # type: ignore[arg-type]
+    assert "3 calls of the baseline by host, over what 2 whole requests of one call each show, cold cache" in text
     handed = {"time": requests.model_copy(update={"timer": RELAY}), "handed_over": HandOver(saved_ms=(0.5, 0.25))}
     text = "\n".join(verdict_lines(Verdict(**(PASSED | ends | {"told": 4.13} | handed))))  # type: ignore[arg-type]
     assert "  solution  1.50 ms (1.20-1.80), by the device handed over\n" in text
     assert "  measured  3 calls of the baseline by host, less what 2 hand-overs of the device show, cold" in text
     assert "request" not in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"baseline_ms": (), "own_ms": ()}, "come in pairs"),
+        ({"baseline_ms": (1.0, 2.0), "own_ms": (1.0,)}, "come in pairs"),
+        ({"baseline_ms": (1.0,), "own_ms": (0.0,)}, "take finite times"),
+        ({"baseline_ms": (float("inf"),), "own_ms": (1.0,)}, "take finite times"),
+        ({"baseline_ms": (1.0,), "own_ms": (1.0,), "late": 0.9}, "take finite times"),
+    ],
+)
+def test_whole_requests_have_pairs_that_take_time(fields: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        WholeRequests(**fields)
 
 
 @pytest.mark.parametrize("saved", [(), (0.5, float("nan")), (float("inf"),)])

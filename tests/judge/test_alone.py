@@ -18,6 +18,7 @@ from kernelyard.judge.alone import DISTURBED, FEW_TURNS, TURNS, time_alone
 from kernelyard.judge.clock import Clock
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement
+from kernelyard.judge.shown import Requested
 from kernelyard.judge.statistics import Ratio
 from kernelyard.sandbox import clearing
 from kernelyard.sandbox.exchange import Ended
@@ -246,3 +247,34 @@ def test_what_the_solution_held_up_the_baseline_by_is_no_gain(
         assert found.measured.decision is Decision.FASTER and not found.flags
         assert found.measured.ratio.mean == pytest.approx(credited, abs=0.01)
         assert found.measured.told == (pytest.approx(2.0) if credited < 2 else None)
+
+
+@pytest.mark.parametrize(
+    ("relay", "alone_ms", "credited"),
+    [
+        ("it waits", 6.0, 2.0),
+        ("it waits", 4.5, 1.5),
+        ("it waits", 3.0, None),
+        (shown(1.3), 6.0, 2.0),
+        (shown(1.3), 3.0, 1.3),
+    ],
+)
+def test_a_gain_by_requests_is_asked_about_again_alone(
+    relay: Any, alone_ms: float, credited: float | None, exam: Exam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the baseline was held up in its requests, what a relay shows is all that is left."""
+    told = clock(5.0, relay)
+    told.requests = Requested((6.0,) * 16, (3.0, 3.001) * 8)
+    told.handed_alone = lambda: (0.5, 0.0)
+    monkeypatch.setattr(alone, "requested_alone", lambda *_: [alone_ms] * 8)
+    found = looked_at(exam, Baseline(2.0, 2.0), measured(Decision.FASTER, 2.0, 2.0), clock=told)
+    assert found.measured is not None and found.measured.requested is not None
+    assert found.measured.requested.late == pytest.approx(6.0 / alone_ms)
+    if credited is None:
+        assert found.measured.decision is Decision.INCONCLUSIVE and not found.measured.confirmed
+        (flag,) = found.flags
+        assert flag.name == "disturbed_baseline" and "2x as long beside it" in flag.evidence
+    else:
+        assert found.measured.decision is Decision.FASTER and not found.flags
+        assert found.measured.ratio.mean == pytest.approx(credited, abs=0.01)
+        assert found.measured.told == pytest.approx(5.0)

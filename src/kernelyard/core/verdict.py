@@ -132,6 +132,26 @@ class HandOver(Record):
         return saved
 
 
+class WholeRequests(Record):
+    """Calls that are each alone in a request, which shows a gain of short calls on a GPU whose host launches them."""
+
+    baseline_ms: tuple[float, ...]
+    """The baseline's, by its own account, in each pair."""
+    own_ms: tuple[float, ...]
+    """The solution's requests as a whole, by the judge's clock, with the protocol included."""
+    late: float = 1.0
+    """How many times as long the baseline's took as when the solution was gone: no part of a gain."""
+
+    @model_validator(mode="after")
+    def _pairs(self) -> "WholeRequests":
+        times = (*self.baseline_ms, *self.own_ms, self.late)
+        if not self.own_ms or len(self.own_ms) != len(self.baseline_ms):
+            raise ValueError("whole requests come in pairs")
+        if not all(math.isfinite(one) and one > 0 for one in times) or self.late < 1:
+            raise ValueError("whole requests take finite times, each more than nothing")
+        return self
+
+
 class ErrorFigures(Record):
     """Distance of one output from the float64 reference, beside the honest same-dtype answer's own distance.
 
@@ -286,6 +306,8 @@ class Verdict(Record):
     on a CPU by requests, against the baseline's calls by themselves."""
     handed_over: HandOver | None = None
     """What that rests on where the device was handed over."""
+    requested: WholeRequests | None = None
+    """And where more is told than that shows: a gain in launching is shown so, if it is one of milliseconds."""
     decision: Decision | None = None
     """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within, else
     `inconclusive`; that too where `faster` is not confirmed, where the solution disturbed the baseline, or where the
@@ -329,6 +351,7 @@ class Verdict(Record):
             self.noise,
             self.confirmed,
             self.handed_over,
+            self.requested,
             self.decision,
             self.host_baseline,
             self.host_time,

@@ -19,6 +19,7 @@ from kernelyard.judge.decision import band, decide
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, Measurement, blameless
 from kernelyard.judge.question import bytes_of
+from kernelyard.judge.requested import requested_alone
 from kernelyard.judge.room import leaves_some, make_room
 from kernelyard.judge.shown import Shown
 from kernelyard.judge.turns import lay_anew, none_of, take_turn, unseen
@@ -83,27 +84,31 @@ def time_alone(
         if measured.decision is not Decision.SLOWER:
             # Not confirmed: an analysis credits the ratio of what is.
             measured = replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
-    if measured.decision is Decision.FASTER and clock.handed_alone is not None:
+    if measured.decision is Decision.FASTER:
         # Last, for what is left of a process may hold the device up as well.
-        measured = _handed_over_alone(clock.handed_alone(), clock, measured, found)
+        measured = _shown_alone(exam, baseline, clock, measured, found)
     found.measured = replace(measured, baseline_alone=alone)
 
 
-def _handed_over_alone(
-    alone: tuple[float, float] | None, clock: Clock, measured: Measurement, found: Findings
-) -> Measurement:
-    """What is left of a gain that a relay showed, of which the baseline hands the device back in `alone` ms."""
-    before = clock.relay
-    assert isinstance(before, Shown)
-    if alone is None:
-        left, evidence = False, "the baseline no longer hands the device back when it is gone, so that nothing is known"
-    else:
-        clock.relay = before.beside(alone)
-        left, measured = clock.confirmed(), replace(measured, handed_over=clock.handed_over())
+def _shown_alone(exam: Exam, baseline: Session, clock: Clock, measured: Measurement, found: Findings) -> Measurement:
+    """What is left of a gain that is shown by requests or by a relay when the baseline takes part alone."""
+    evidence, known = "", True
+    if clock.requests is not None and clock.by_requests():
+        before = clock.requests
+        clock.requests = before.beside(requested_alone(exam, baseline))
         evidence = (
-            f"the baseline handed the device back {1e3 * (before.passed[0] - alone[0]):.3g} us later beside it than"
-            f" when it was gone, of {1e3 * before.saved:.3g} us that it seems to save"
+            f"a call of the baseline's took {clock.requests.late:.3g}x as long beside it as when it was gone, and"
+            f" {before.ratio.mean:.3g}x seemed to be gained"
         )
+    if not clock.by_requests() and isinstance(clock.relay, Shown):
+        assert clock.handed_alone is not None
+        alone = clock.handed_alone()
+        evidence, known = _later(clock.relay, alone), alone is not None
+        clock.relay = clock.relay.beside(alone) if alone else clock.relay
+    elif not evidence:
+        return measured  # confirmed by requests without flushes, of long calls
+    left = known and clock.confirmed()
+    measured = replace(measured, handed_over=clock.handed_over(), requested=clock.requested())
     decision = decide(clock.ratio(), measured.noise, confirmed=left)
     if decision is not Decision.FASTER:
         found.flag(Flag(name="disturbed_baseline", evidence=evidence))
@@ -111,6 +116,16 @@ def _handed_over_alone(
         return replace(measured, decision=decision, confirmed=False)
     told = clock.told().mean if clock.is_capped() else None
     return replace(measured, ratio=clock.ratio(), time=clock.shown(), told=told, decision=decision)
+
+
+def _later(before: Shown, alone: tuple[float, float] | None) -> str:
+    """What speaks against the gain that a relay showed, where the baseline hands the device back in `alone` ms."""
+    if alone is None:
+        return "the baseline no longer hands the device back when it is gone, so that nothing is known"
+    return (
+        f"the baseline handed the device back {1e3 * (before.passed[0] - alone[0]):.3g} us later beside it than"
+        f" when it was gone, of {1e3 * before.saved:.3g} us that it seems to save"
+    )
 
 
 def _free_bytes(device: torch.device) -> int:

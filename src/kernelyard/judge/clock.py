@@ -26,9 +26,9 @@ from functools import cached_property
 
 import torch
 
-from kernelyard.core.verdict import RELAY, REQUEST, Decision, Flag, HandOver, Timing
+from kernelyard.core.verdict import RELAY, REQUEST, Decision, Flag, HandOver, Timing, WholeRequests
 from kernelyard.judge.decision import band, confirms, decide, noise_floor
-from kernelyard.judge.shown import Shown
+from kernelyard.judge.shown import Requested, Shown
 from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank, upper_quartile
 from kernelyard.judge.timing import timer_of
 from kernelyard.sandbox.returned import Ran
@@ -174,6 +174,8 @@ class Clock:
         self.rounds: list[Round] = []
         self.relay: Shown | str | None = None
         """Of a gain of short calls on a GPU, what the device shows of it, or why it shows nothing."""
+        self.requests: Requested | None = None
+        """What requests of one call each show, where a relay shows less than is told."""
         self.why_no_relay = ""
         """Why none was asked to show a gain of short calls on a GPU."""
         self.handed_alone: Callable[[], tuple[float, float] | None] | None = None
@@ -207,7 +209,7 @@ class Clock:
         by."""
         if self.device.type == "cpu":
             return self.confirmed() and self.certified().mean < self.told().mean
-        return isinstance(self.relay, Shown) and self.confirmed() and self.relay.most < self.told().mean
+        return self.relay is not None and self.confirmed() and self._most() < self.told().mean
 
     def told(self) -> Ratio:
         """Baseline time over solution time, by the workers' own account."""
@@ -227,11 +229,25 @@ class Clock:
         """Whether the judge's own clock shows a gain."""
         if self.device.type != "cpu" and self.relay is None:
             return confirms(self.gain())
-        if isinstance(self.relay, str):
-            return False
         if self.relay is not None:
-            return self.relay.is_possible and self.certified().low > 1
+            return self.by_requests() or self._is_relayed()
         return math.log(self.certified().low) > band(self.noise())
+
+    def by_requests(self) -> bool:
+        """Whether requests of one call each show a gain on a GPU, and a larger one than a relay does."""
+        if self.requests is None or not math.log(self.requests.ratio.low) > band(self.noise()):
+            return False
+        return not self._is_relayed() or self.requests.ratio.mean > self.relay.most  # type: ignore[union-attr]
+
+    def _is_relayed(self) -> bool:
+        return isinstance(self.relay, Shown) and self.relay.is_possible and self.relay.ratio.low > 1
+
+    def _most(self) -> float:
+        """What of a gain is credited at most, where a GPU's is confirmed."""
+        if self.by_requests():
+            return self.certified().mean
+        assert isinstance(self.relay, Shown)
+        return self.relay.most
 
     def call_ms(self) -> float:
         """What a call takes the baseline on a device; 0 on a CPU, by which nobody goes there."""
@@ -239,10 +255,12 @@ class Clock:
 
     def certified(self) -> Ratio:
         """What the judge's own clock shows, whatever the solution's worker says: on a CPU the baseline's calls over the
-        solution's whole requests, on a GPU what a relay shows.
+        solution's whole requests, on a GPU what a relay shows, or such requests where they show more.
 
         Means of either, over all rounds: who is slow in one call, or late in a round, has no other one count for it.
         """
+        if self.requests is not None and self.by_requests():
+            return self.requests.ratio
         if isinstance(self.relay, Shown):
             return self.relay.ratio
         shown = [(one.honest.mean, one.own.bare) for one in self.rounds]
@@ -290,6 +308,12 @@ class Clock:
             )
             if not relay.is_possible:
                 shown = f"{shown}; no call saves more than the baseline's takes, so that something else held it up"
+        if self.requests is not None:
+            whole, own, honest = self.requests.ratio, median(self.requests.own), median(self.requests.baseline)
+            shown = (
+                f"{shown}; a request with one call takes {own:.4g} ms, where a call of the baseline takes"
+                f" {honest:.4g} ms: {whole.mean:.3g}x ({whole.low:.3g} to {whole.high:.3g}) is shown"
+            )
         return Flag(name="uncertified_gain", evidence=f"{told.mean:.3g}x by the worker's word; {shown}")
 
     def gain(self) -> float:
@@ -318,12 +342,13 @@ class Clock:
 
     def shown(self) -> Timing:
         """The solution's time that counts: those samples, or of a gain that is shown and not told alone what its
-        requests took, a mean for each turn; by a relay, the baseline's less what is saved."""
+        requests took, a mean for each turn; on a GPU, the baseline's over the gain that is shown."""
         if not self.is_capped():
             return self.solution()
         if self.relay is not None:
             shown = self.certified().mean
-            return self._timing([sample / shown for sample in self.baseline().samples_ms], RELAY)
+            timer = REQUEST if self.by_requests() else RELAY
+            return self._timing([sample / shown for sample in self.baseline().samples_ms], timer)
         turns = [side.bare for one in self.rounds for side in (one.solution, one.again)]
         return self._timing([whole for whole in turns if whole is not None], REQUEST)
 
@@ -333,6 +358,10 @@ class Clock:
     def handed_over(self) -> HandOver | None:
         """For the record, what a relay showed."""
         return self.relay.record if isinstance(self.relay, Shown) else None
+
+    def requested(self) -> WholeRequests | None:
+        """And what requests of one call each did."""
+        return self.requests.record if self.requests is not None else None
 
     def doubt(self) -> Flag:
         """What speaks against the rounds that do not count; asked for where too few do."""

@@ -20,6 +20,7 @@ from kernelyard.core.verdict import (
     Status,
     StressRecord,
     Timing,
+    WholeRequests,
     worst_of,
 )
 from kernelyard.judge.contract import Mark
@@ -45,6 +46,7 @@ class Measurement:
     baseline_alone: Timing | None = None
     told: float | None = None
     handed_over: HandOver | None = None
+    requested: WholeRequests | None = None
 
     def fields(self) -> dict[str, Any]:
         """Those of a verdict."""

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kernelyard.core.cores import any_core
 from kernelyard.core.verdict import Decision, Flag, Status, Timing
 from kernelyard.judge.again import in_turn, stressed_again
 from kernelyard.judge.checking import call_late
@@ -23,9 +22,10 @@ from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import bytes_of
 from kernelyard.judge.reference import kernel_count
 from kernelyard.judge.relay import LONGEST_MS, Relay, begun
+from kernelyard.judge.requested import requested
 from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.statistics import median
-from kernelyard.judge.turns import lay_anew, run_sets, some_of, take_turn, unseen
+from kernelyard.judge.turns import begin_on_one_core, lay_anew, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
 from kernelyard.sandbox.exchange import WentOn
 from kernelyard.sandbox.returned import Kept, Ran
@@ -84,6 +84,7 @@ def time_rounds(
         host_time=host_time,
         told=clock.told().mean if clock.is_capped() else None,
         handed_over=clock.handed_over(),
+        requested=clock.requested(),
     )
     found.measured = measured
     if flag := clock.uncertified():
@@ -164,7 +165,7 @@ def _rounds(
 
     def turns_of_both() -> Round:
         sides: dict[str, Side] = {}
-        _begin_on_one_core(candidate, baseline)
+        begin_on_one_core(candidate, baseline)
         if small:
             most = max(calls + bool(again), bare_calls)
             with candidate.still(), blameless():
@@ -246,6 +247,9 @@ def _rounds(
             on_phase("handing the device over")
             clock.handed_alone = relay.alone
             clock.relay = relay.shown(median([one.honest.event for one in clock.counted()]))
+            if clock.is_capped() or not clock.confirmed():
+                on_phase("requests of one call each")
+                clock.requests = requested(exam, candidate, baseline, found, in_turn(again))
     return clock
 
 
@@ -253,19 +257,6 @@ def _hear_out(rests: list[Rest]) -> None:
     """All that is left of these looks, of which nothing is kept. Raises End."""
     while rests:
         rests.pop()()
-
-
-def _begin_on_one_core(candidate: Session, baseline: Session) -> None:
-    """Have both sides launch from one core of the host's, drawn anew each round.
-
-    Cores of one machine are not equally fast, and a thread seldom moves: of models of a hundred launches and more, two
-    processes of one program differed by what their cores did (correlation 0.85), and a ResNet18 was `slower` than
-    itself, 0.75x, for all of sixty rounds. Nobody is held there: others want cores too, with seven judges on a machine.
-    """
-    core = any_core()
-    candidate.move_to(core)
-    with blameless():
-        baseline.move_to(core)
 
 
 def _settled(clock: Clock, plan: Plan, *, by_relay: bool) -> bool:

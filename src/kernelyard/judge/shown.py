@@ -1,13 +1,17 @@
-"""A gain as a relay shows it: how much sooner the device is handed back."""
+"""A gain of short calls on a GPU as the judge's own clock shows it: by how much sooner the device is handed back, or by
+requests of one call each."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernelyard.core.verdict import HandOver
-from kernelyard.judge.statistics import Ratio
+from kernelyard.core.verdict import HandOver, WholeRequests
+from kernelyard.judge.statistics import Ratio, median, paired_ratio
 
 APART_MS = 1.5e-3
 """What two processes of one program differ by for good, in pairs on an H100: up to 1.2 us."""
+TRIMMED = 0.1
+"""Pairs of requests left out at either end, as of rounds."""
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,28 @@ class Shown:
     @property
     def is_possible(self) -> bool:
         return self.saved - APART_MS < self.baseline
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Pairs of calls, each alone in a request, in ms: the baseline's by its own account, and the solution's requests as
+    a whole on the judge's clock."""
+
+    baseline: tuple[float, ...]
+    own: tuple[float, ...]
+    late: float = 1.0
+    """How many times as long the baseline's took as when the solution was gone."""
+
+    @property
+    def ratio(self) -> Ratio:
+        """Baseline over solution: a gain is as large as this or larger."""
+        whole = paired_ratio(self.baseline, self.own, trimmed=TRIMMED)
+        return Ratio(whole.mean / self.late, whole.low / self.late, whole.high / self.late)
+
+    def beside(self, alone: Sequence[float]) -> "Requested":
+        """What is left of it where the baseline's calls take so long when the solution is gone."""
+        return replace(self, late=max(1.0, median(self.baseline) / median(alone)))
+
+    @property
+    def record(self) -> WholeRequests:
+        return WholeRequests(baseline_ms=self.baseline, own_ms=self.own, late=self.late)

@@ -1,0 +1,190 @@
+"""Requests of one call each: what they show of a gain that a relay does not, and what is left of it alone."""
+
+import itertools
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernelyard.core.operator import Tolerance
+from kernelyard.core.verdict import RELAY, REQUEST, Decision
+from kernelyard.judge import rounds as timing_rounds
+from kernelyard.judge.again import Again
+from kernelyard.judge.decision import decide
+from kernelyard.judge.exam import Exam
+from kernelyard.judge.findings import End, Findings
+from kernelyard.judge.plan import Plan
+from kernelyard.judge.relay import Relay
+from kernelyard.judge.requested import ALONE, FEW_PAIRS, PAIRS, STRESSED_IN, requested, requested_alone
+from kernelyard.judge.shown import Requested, Shown
+from kernelyard.sandbox.returned import Ran
+from kernelyard.sandbox.wire import Manner
+
+sys.path.insert(0, str(Path(__file__).parent))
+from honest import CASES, problem
+from test_shown import BASELINE, clock, shown
+from timed_here import CPU, Here, rounds_of
+
+PLAIN = CASES["softmax"][0]
+
+
+class Taking(Here):
+    """Whose calls take so many ms by its own account, in requests that take a millisecond more."""
+
+    def __init__(self, milliseconds: float, call: Callable[..., Tensor] = PLAIN) -> None:
+        super().__init__(call)
+        self.milliseconds = milliseconds
+
+    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+        ran = super().run(sets, **asked)
+        account = (self.milliseconds, self.milliseconds)
+        return Ran((account,) * len(sets), (self.milliseconds + 1.0) / 1e3, ran.kept)
+
+
+@pytest.fixture
+def exam() -> Exam:
+    exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
+    exam.first_question()
+    return exam
+
+
+def ask(exam: Exam, own: Here, honest: Here, found: Findings | None = None, again: Any = ()) -> Requested:
+    return requested(exam, own, honest, found or Findings(), iter(again))  # type: ignore[arg-type]
+
+
+def test_a_gain_is_the_baselines_calls_over_whole_requests(exam: Exam) -> None:
+    own, honest, found = Taking(1.0), Taking(6.0), Findings()
+    made = ask(exam, own, honest, found)
+    assert made.ratio.mean == pytest.approx(3.0), "6 of 1 + 1 ms: the protocol is held against it"
+    assert made.baseline == (6.0,) * PAIRS and made.own == pytest.approx((2.0,) * PAIRS)
+    for side in (own, honest):
+        assert [len(sets) for sets in side.asked] == [1] * (1 + PAIRS), "several would be answered together"
+        assert set(side.manners) == {Manner.BARE}
+    seen = [sets[0][0].flatten()[0].item() for side in (own, honest) for sets in side.asked]
+    assert len({*seen}) == len(seen), "nobody has seen an input before"
+    assert own.cores == honest.cores and found.timed_outputs_checked == 1 + PAIRS
+
+
+def test_what_is_no_gain_after_a_few_pairs_is_asked_no_further(exam: Exam) -> None:
+    own = Taking(0.01)
+    assert ask(exam, own, Taking(0.5)).ratio.mean == pytest.approx(0.5 / 1.01)
+    assert len(own.asked) == 1 + FEW_PAIRS
+
+
+def test_every_answer_is_looked_at(exam: Exam) -> None:
+    calls = itertools.count()
+    own = Taking(1.0, lambda x: torch.zeros_like(x) if next(calls) == PAIRS else x.softmax(-1))
+    with pytest.raises(End):
+        ask(exam, own, Taking(6.0))
+
+
+def test_one_request_in_four_has_one_under_a_stress_before_it(exam: Exam, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float] = []
+
+    def look(_kept: object, arguments: list[Tensor]) -> Callable[[], None]:
+        return lambda: looked.append(arguments[0].flatten()[0].item())
+
+    draws = itertools.cycle(range(STRESSED_IN))
+    monkeypatch.setattr("kernelyard.judge.requested.secrets.randbelow", lambda _count: next(draws))
+    again = itertools.repeat(Again(lambda: [torch.full((64, 128), 7.0)], look))
+    own, honest = Taking(1.0), Taking(6.0)
+    assert len(ask(exam, own, honest, again=again).own) == PAIRS
+    assert looked == [7.0] * -(-(1 + PAIRS) // STRESSED_IN)
+    assert len(own.asked) == len(honest.asked) + len(looked)
+
+
+def test_alone_the_baseline_is_asked_by_itself(exam: Exam) -> None:
+    honest = Taking(3.0)
+    assert requested_alone(exam, honest) == [3.0] * ALONE  # type: ignore[arg-type]
+
+
+def pairs(ratio: float) -> Requested:
+    """Of calls of the baseline's of 6 ms, by 0.1 % now one way and now the other."""
+    return Requested((6.0, 6.006) * (PAIRS // 2), (6.0 / ratio,) * PAIRS)
+
+
+def test_what_the_baseline_is_slower_by_beside_it_is_no_gain() -> None:
+    made = pairs(3.0).beside([4.0] * ALONE)
+    assert made.late == pytest.approx(1.5, rel=0.01) and made.ratio.mean == pytest.approx(2.0, rel=0.01)
+    assert made.record.late == made.late and made.record.own_ms == made.own
+    assert pairs(3.0).beside([9.0] * ALONE) == pairs(3.0), "a baseline that is slower alone adds nothing"
+
+
+@pytest.mark.parametrize("relay", ["its calls wait for the device", shown(1.0), shown(1.3)])
+def test_a_gain_is_credited_as_far_as_requests_show_it(relay: Any) -> None:
+    made = clock(5.0, relay)
+    made.requests = pairs(2.0)
+    assert made.confirmed() and made.by_requests() and made.is_capped()
+    assert decide(made.ratio(), made.noise(), confirmed=made.confirmed()) is Decision.FASTER
+    assert made.ratio().mean == pytest.approx(2.0, rel=0.01)
+    assert made.shown().timer == REQUEST and made.shown().p50_ms == pytest.approx(BASELINE / 2, rel=0.01)
+    flag = made.uncertified()
+    assert (
+        flag is not None and "a request with one call takes 3 ms, where a call of the baseline takes" in flag.evidence
+    )
+    assert "2x (" in flag.evidence and "is shown" in flag.evidence
+
+
+def test_no_more_is_credited_than_is_told() -> None:
+    made = clock(2.0, "its calls wait for the device")
+    made.requests = pairs(3.0)
+    assert made.confirmed() and not made.is_capped() and made.uncertified() is None
+    assert made.ratio().mean == pytest.approx(2.0) and made.shown().timer == "cuda_event"
+
+
+def test_what_a_relay_shows_more_of_is_credited_by_that() -> None:
+    made = clock(5.0, shown(3.0))
+    made.requests = pairs(2.0)
+    assert made.confirmed() and not made.by_requests()
+    assert made.ratio().mean == pytest.approx(3.0) and made.shown().timer == RELAY
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.015])
+def test_requests_that_show_nothing_confirm_nothing(ratio: float) -> None:
+    made = clock(5.0, shown(1.0))
+    made.requests = pairs(ratio)
+    assert not made.confirmed() and not made.by_requests()
+    made.relay = "its calls wait for the device"
+    assert not made.confirmed() and made.handed_over() is None and made.requested() is not None
+
+
+def test_a_gain_that_disturbance_may_be_is_none() -> None:
+    made = clock(5.0, shown(1.0))
+    made.requests = replace(pairs(2.0), late=1.99)
+    assert not made.by_requests() and not made.confirmed()
+
+
+class Showing(Relay):
+    """A relay that shows what it is told to."""
+
+    def __init__(self, what: Shown | str) -> None:
+        self.what = what
+
+    def shown(self, baseline_ms: float) -> Shown | str:
+        return self.what
+
+
+@pytest.mark.parametrize(
+    ("saved", "told", "asked"),
+    [(1.0, 1.5, True), (3.0, 2.0, False), ("it waits", 1.5, True)],
+    ids=["less than is told", "as much as is told", "nothing"],
+)
+def test_requests_are_asked_where_more_is_told_than_a_relay_shows(
+    saved: float | str, told: float, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of 6 ms, by the worker's word less; its requests take 1 ms more than its calls."""
+    what = saved if isinstance(saved, str) else Shown(saved, 0.001, 6.0, (6.5, 0.0), (saved,))
+    monkeypatch.setattr(timing_rounds, "begun", lambda *_: Showing(what))
+    own, honest = Taking(6.0 / told), Taking(6.0)
+    own.device = honest.device = torch.device("xpu")
+    _, found = rounds_of(own, honest, Plan())
+    alone = sum(len(sets) == 1 and manner is Manner.BARE for sets, manner in zip(own.asked, own.manners, strict=True))
+    assert alone == (1 + PAIRS if asked else 0)
+    measured = found.measured
+    assert measured is not None and (measured.requested is not None) is asked
+    assert measured.ratio.mean == pytest.approx(6.0 / (6.0 / told + 1.0) if asked else told)
