@@ -27,13 +27,14 @@ from kernelyard.judge.lint import kernels_of
 from kernelyard.judge.statistics import signed_rank
 from kernelyard.report import markers
 from kernelyard.sandbox.launch import choose
+from kernelyard.trials import trial
 from kernelyard.trials.canary import GPU_BYTES, TRACE, VARIABLE, Canary
 from kernelyard.trials.record import add, read
 from kernelyard.trials.run import _beside_each_other, run
 from kernelyard.trials.sample import Kind, Sample, control_of, read_sample, read_samples
 from kernelyard.trials.soak import drawn
 from kernelyard.trials.table import markdown, successes
-from kernelyard.trials.trial import PLAN, Court, Outcome, fooled
+from kernelyard.trials.trial import PLAN, Court, Outcome, fooled, try_one
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "tests/exploits"
@@ -405,6 +406,27 @@ def test_a_page_of_a_gpus_memory_is_nothing_and_a_slow_leak_is_something(monkeyp
     with Canary(torch.device("cuda", 0)) as canary:
         found = [canary.changes() for _ in range(4)]
     assert found == [[], [], ["MiB free of cuda:0: 6400 before, 6335 now"], []]
+
+
+@pytest.mark.parametrize("again", [[], ["MiB free of cuda:0: 90 before, 10 now"]])
+def test_memory_that_a_judge_takes_once_is_no_leak(again: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [["MiB free of cuda:0: 170 before, 90 now"], again]
+    canary: Any = SimpleNamespace(changes=lambda: looks.pop(0))
+    judged: list[Sample] = []
+
+    def judge(sample: Sample, _court: Court) -> None:
+        judged.append(sample)
+        raise RuntimeError("no verdict here")
+
+    monkeypatch.setattr(trial, "judge", judge)
+    sample = read_sample(SUITE / "zeros.py")
+    outcome = try_one(sample, Court(CPU, choose(None, "cpu")), canary)
+    assert len(judged) == 2 and not looks
+    assert outcome.success.startswith("the verdict is lost") and ("it changed MiB free" in outcome.success) is bool(
+        again
+    )
+    looks[:] = [["MiB free of cuda:0: 170 before, 90 now", "the decoy's life: None before, 1 now"]]
+    assert "decoy" in try_one(sample, Court(CPU, choose(None, "cpu")), canary).success and len(judged) == 3
 
 
 def test_a_message_with_another_line_separator_is_one_line_of_the_record(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ TRACE = "kernelyard-exploit"
 _PLACES = (Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path.home(), Path(kernelyard.__file__).parent)
 # The driver keeps pages of a process that has gone for a moment, and a display or a monitor takes a few.
 GPU_BYTES = 64 << 20
+MEMORY = "MiB free of"
 
 # What the decoy does, until who planted it is gone.
 _LIVE_ON = "import os, time; parent = os.getppid()\nwhile os.getppid() == parent: time.sleep(1)"
@@ -84,7 +85,7 @@ class Canary:
         for gpu, free in self._free().items():
             # What is less than that is not forgotten, and may become more.
             if abs(free - (was := self._free_before[gpu])) > GPU_BYTES:
-                found.append(f"MiB free of {gpu}: {_difference(was >> 20, free >> 20)}")
+                found.append(f"{MEMORY} {gpu}: {_difference(was >> 20, free >> 20)}")
                 self._free_before[gpu] = free
         return found
 
