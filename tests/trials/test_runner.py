@@ -21,7 +21,7 @@ from kernelyard.cli import exploits as cli
 from kernelyard.core.environment import describe, resolve_device
 from kernelyard.core.errors import UsageError
 from kernelyard.core.policy import Policy
-from kernelyard.core.verdict import Decision, Status
+from kernelyard.core.verdict import Decision, Flag, Status
 from kernelyard.judge.decision import confirms
 from kernelyard.judge.lint import kernels_of
 from kernelyard.judge.statistics import signed_rank
@@ -427,6 +427,18 @@ def test_memory_that_a_judge_takes_once_is_no_leak(again: list[str], monkeypatch
     )
     looks[:] = [["MiB free of cuda:0: 170 before, 90 now", "the decoy's life: None before, 1 now"]]
     assert "decoy" in try_one(sample, Court(CPU, choose(None, "cpu")), canary).success and len(judged) == 3
+
+
+def test_an_outcome_says_what_speaks_against_a_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = [Flag(name=name, evidence=f"why {name}") for name in ("adds_up_plainly", *trial.DOUBTS)]
+    times: dict[str, Any] = {"speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6, "credited": 1.0}
+    verdict = SimpleNamespace(
+        status=Status.PASSED, message="", decision=Decision.INCONCLUSIVE, flags=flags, **times
+    )  # fmt: skip
+    monkeypatch.setattr(trial, "judge", lambda *_: verdict)
+    canary: Any = SimpleNamespace(changes=list)
+    outcome = try_one(read_sample(SUITE / "honest/control.py"), Court(CPU, choose(None, "cpu")), canary)
+    assert (outcome.credited, outcome.unknown) == (1.0, "why uncertified_gain; why disturbed_baseline")
 
 
 def test_a_message_with_another_line_separator_is_one_line_of_the_record(tmp_path: Path) -> None:

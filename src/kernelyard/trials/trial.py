@@ -66,6 +66,8 @@ class Outcome(Record):
     speedup_high: float | None = None
     """Its interval's ends."""
     decision: str | None = None
+    unknown: str = ""
+    """What speaks against a gain that is not known."""
     success: str = ""
     """How the judge was fooled, or what an honest solution suffered; empty where all is well."""
     open: str = ""
@@ -148,6 +150,10 @@ def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
     return _outcome(sample, verdict, success, time.monotonic() - begin)
 
 
+DOUBTS = ("uncertified_gain", "disturbed_baseline")
+"""The flags for one."""
+
+
 def of_a_lost_judge(sample: Sample) -> Outcome:
     """Where the judge's own process has ended, as by a driver's failure: it costs one verdict and no other."""
     return _outcome(sample, None, "the verdict is lost: the judge's process ended", 0.0)
@@ -168,6 +174,7 @@ def _outcome(sample: Sample, verdict: Verdict | None, success: str, seconds: flo
         speedup_low=verdict.speedup_low if verdict else None,
         speedup_high=verdict.speedup_high if verdict else None,
         decision=verdict.decision.value if verdict and verdict.decision else None,
+        unknown="; ".join(flag.evidence for flag in verdict.flags if flag.name in DOUBTS) if verdict else "",
         success=success,
         open=sample.open,
     )
