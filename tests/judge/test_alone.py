@@ -244,7 +244,8 @@ def test_what_the_solution_held_up_the_baseline_by_is_no_gain(
         assert [flag.name for flag in found.flags] == ["disturbed_baseline"]
         assert ("no longer hands" if later is None else "9 us later beside it") in found.flags[0].evidence
     else:
-        assert found.measured.decision is Decision.FASTER and not found.flags
+        assert found.measured.decision is Decision.FASTER
+        assert [flag.name for flag in found.flags] == ["uncertified_gain"] * (credited < 2)
         assert found.measured.ratio.mean == pytest.approx(credited, abs=0.01)
         assert found.measured.told == (pytest.approx(2.0) if credited < 2 else None)
 
@@ -269,12 +270,38 @@ def test_a_gain_by_requests_is_asked_about_again_alone(
     monkeypatch.setattr(alone, "requested_alone", lambda *_: [alone_ms] * 8)
     found = looked_at(exam, Baseline(2.0, 2.0), measured(Decision.FASTER, 2.0, 2.0), clock=told)
     assert found.measured is not None and found.measured.requested is not None
-    assert found.measured.requested.late == pytest.approx(6.0 / alone_ms)
+    assert found.measured.requested.alone_ms == alone_ms
     if credited is None:
         assert found.measured.decision is Decision.INCONCLUSIVE and not found.measured.confirmed
         (flag,) = found.flags
-        assert flag.name == "disturbed_baseline" and "2x as long beside it" in flag.evidence
+        assert flag.name == "disturbed_baseline" and "took 6 ms beside it and 3 when it was gone" in flag.evidence
     else:
-        assert found.measured.decision is Decision.FASTER and not found.flags
+        assert found.measured.decision is Decision.FASTER
+        assert [flag.name for flag in found.flags] == ["uncertified_gain"], "as of now, and once"
         assert found.measured.ratio.mean == pytest.approx(credited, abs=0.01)
         assert found.measured.told == pytest.approx(5.0)
+
+
+def test_what_is_less_than_another_way_shows_is_asked_about_alone_too(
+    exam: Exam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A baseline that is held up in hand-overs and in requests: 2.5x by those, 2x by these. With the former gone the
+    latter would count, and nobody had asked."""
+    told = clock(5.0, before := shown(2.5))
+    told.requests = Requested((6.0,) * 16, (3.0, 3.001) * 8)
+    assert not told.by_requests()
+    told.handed_alone = lambda: (before.passed[0] - before.saved, 0.0)
+    monkeypatch.setattr(alone, "requested_alone", lambda *_: [3.0] * 8)
+    found = looked_at(exam, Baseline(2.0, 2.0), measured(Decision.FASTER, 2.0, 2.0), clock=told)
+    assert found.measured is not None and found.measured.decision is Decision.INCONCLUSIVE
+    assert found.measured.confirmed is False and [flag.name for flag in found.flags] == ["disturbed_baseline"]
+
+
+def test_a_gain_that_is_credited_and_not_decided_is_asked_about_alone_too(exam: Exam) -> None:
+    """A wide interval, as of a baseline that was held up now and then: 1.4x (1.01 to 2.5)."""
+    told = clock(1.4, before := replace(shown(1.4), half=0.0040))
+    assert told.confirmed()
+    unsure = replace(measured(Decision.INCONCLUSIVE, 2.0, 2.0), ratio=before.ratio)
+    told.handed_alone = lambda: (before.passed[0] - before.saved, 0.0)
+    found = looked_at(exam, Baseline(2.0, 2.0), unsure, clock=told)
+    assert found.measured is not None and found.measured.confirmed is False and not found.flags

@@ -139,15 +139,16 @@ class WholeRequests(Record):
     """The baseline's, by its own account, in each pair."""
     own_ms: tuple[float, ...]
     """The solution's requests as a whole, by the judge's clock, with the protocol included."""
-    late: float = 1.0
-    """How many times as long the baseline's took as when the solution was gone: no part of a gain."""
+    alone_ms: float | None = None
+    """What a call of the baseline's takes when the solution is gone, where a gain was shown so: of no pair more counts.
+    """
 
     @model_validator(mode="after")
     def _pairs(self) -> "WholeRequests":
-        times = (*self.baseline_ms, *self.own_ms, self.late)
+        times = (*self.baseline_ms, *self.own_ms, *([] if self.alone_ms is None else [self.alone_ms]))
         if not self.own_ms or len(self.own_ms) != len(self.baseline_ms):
             raise ValueError("whole requests come in pairs")
-        if not all(math.isfinite(one) and one > 0 for one in times) or self.late < 1:
+        if not all(math.isfinite(one) and one > 0 for one in times):
             raise ValueError("whole requests take finite times, each more than nothing")
         return self
 
@@ -378,6 +379,8 @@ class Verdict(Record):
                 raise ValueError("baseline and solution were timed by unlike methods")
             if self.time.timer == RELAY and self.handed_over is None:
                 raise ValueError("no time by a relay without what the device was handed back sooner by")
+            if self.time.timer == REQUEST and self.baseline.timer == "cuda_event" and self.requested is None:
+                raise ValueError("no time by requests on a GPU without what they took")
         if self.baseline_alone and self.baseline_alone.method != (self.baseline and self.baseline.method):
             raise ValueError("the baseline was timed by unlike methods, beside the solution and alone")
         if self.told is not None and not (self.speedup and self.speedup < self.told):

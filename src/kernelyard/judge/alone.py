@@ -22,6 +22,7 @@ from kernelyard.judge.question import bytes_of
 from kernelyard.judge.requested import requested_alone
 from kernelyard.judge.room import leaves_some, make_room
 from kernelyard.judge.shown import Shown
+from kernelyard.judge.statistics import median
 from kernelyard.judge.turns import lay_anew, none_of, take_turn, unseen
 from kernelyard.sandbox.clearing import gave_back
 from kernelyard.sandbox.session import Session
@@ -84,38 +85,45 @@ def time_alone(
         if measured.decision is not Decision.SLOWER:
             # Not confirmed: an analysis credits the ratio of what is.
             measured = replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
-    if measured.decision is Decision.FASTER:
+    if measured.confirmed and measured.ratio.mean > 1:  # which is what is credited, whatever is decided
         # Last, for what is left of a process may hold the device up as well.
         measured = _shown_alone(exam, baseline, clock, measured, found)
     found.measured = replace(measured, baseline_alone=alone)
 
 
 def _shown_alone(exam: Exam, baseline: Session, clock: Clock, measured: Measurement, found: Findings) -> Measurement:
-    """What is left of a gain that is shown by requests or by a relay when the baseline takes part alone."""
-    evidence, known = "", True
-    if clock.requests is not None and clock.by_requests():
+    """What is left of a gain that is shown by requests or by a relay when the baseline takes part alone.
+
+    Of whatever is shown: less of one may make the other count.
+    """
+    if clock.requests is None and not isinstance(clock.relay, Shown):
+        return measured  # confirmed by requests without flushes, of long calls
+    evidence, known = [], True
+    if clock.requests is not None:
         before = clock.requests
         clock.requests = before.beside(requested_alone(exam, baseline))
-        evidence = (
-            f"a call of the baseline's took {clock.requests.late:.3g}x as long beside it as when it was gone, and"
-            f" {before.ratio.mean:.3g}x seemed to be gained"
+        evidence.append(
+            f"a call of the baseline's took {median(before.baseline):.4g} ms beside it and {clock.requests.alone:.4g}"
+            f" when it was gone, and {before.ratio.mean:.3g}x seemed to be gained"
         )
-    if not clock.by_requests() and isinstance(clock.relay, Shown):
+    if isinstance(clock.relay, Shown) and not clock.by_requests():
         assert clock.handed_alone is not None
         alone = clock.handed_alone()
-        evidence, known = _later(clock.relay, alone), alone is not None
+        known = alone is not None
+        evidence.append(_later(clock.relay, alone))
         clock.relay = clock.relay.beside(alone) if alone else clock.relay
-    elif not evidence:
-        return measured  # confirmed by requests without flushes, of long calls
     left = known and clock.confirmed()
-    measured = replace(measured, handed_over=clock.handed_over(), requested=clock.requested())
     decision = decide(clock.ratio(), measured.noise, confirmed=left)
-    if decision is not Decision.FASTER:
-        found.flag(Flag(name="disturbed_baseline", evidence=evidence))
+    if measured.decision is Decision.FASTER and decision is not Decision.FASTER:
+        found.flag(Flag(name="disturbed_baseline", evidence="; ".join(evidence)))
+    measured = replace(measured, handed_over=clock.handed_over(), requested=clock.requested(), decision=decision)
     if not left:
-        return replace(measured, decision=decision, confirmed=False)
+        return replace(measured, confirmed=False)
     told = clock.told().mean if clock.is_capped() else None
-    return replace(measured, ratio=clock.ratio(), time=clock.shown(), told=told, decision=decision)
+    uncertified = clock.uncertified()
+    if uncertified and not any(flag.name == uncertified.name for flag in found.flags):
+        found.flag(uncertified)
+    return replace(measured, ratio=clock.ratio(), time=clock.shown(), told=told)
 
 
 def _later(before: Shown, alone: tuple[float, float] | None) -> str:

@@ -234,7 +234,12 @@ class Clock:
         return math.log(self.certified().low) > band(self.noise())
 
     def by_requests(self) -> bool:
-        """Whether requests of one call each show a gain on a GPU, and a larger one than a relay does."""
+        """Whether requests of one call each show a gain on a GPU, and a larger one than a relay does.
+
+        Not where a relay shows more than there is, for that shows a baseline that was held up.
+        """
+        if isinstance(self.relay, Shown) and not self.relay.is_possible:
+            return False
         if self.requests is None or not math.log(self.requests.ratio.low) > band(self.noise()):
             return False
         return not self._is_relayed() or self.requests.ratio.mean > self.relay.most  # type: ignore[union-attr]

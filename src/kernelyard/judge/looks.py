@@ -61,3 +61,9 @@ def judge(exam: Exam, found: Findings, taken: Taken) -> None:
 def look(exam: Exam, session: Session, found: Findings, kept: Kept, arguments: list[Any]) -> None:
     """Both halves at once. Raises End."""
     judge(exam, found, take(exam, session, kept, arguments))
+
+
+def hear_out(rests: list[Rest]) -> None:
+    """All that is left of these looks, of which nothing is kept. Raises End."""
+    while rests:
+        rests.pop()()

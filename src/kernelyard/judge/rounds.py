@@ -16,7 +16,7 @@ from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import certifiable, claimed, confirmable, decide, settled
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement, blameless
-from kernelyard.judge.looks import Rest, judge, look, take
+from kernelyard.judge.looks import Rest, hear_out, judge, look, take
 from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import bytes_of
@@ -40,6 +40,9 @@ LATE_IN = 2
 # were, and until then as large a share has to count: by two, an honest softmax was refused in 7 of 200 verdicts on two
 # loaded cores, where it loses one round in three; and two of 24 tell nothing of who hides work in all of them.
 LEAST_DOUBTED = 8
+# Of so many one that is held up does not move the median: by that calls are too long for a relay, or are not, which is
+# asked again as long as they are and when the rounds are over.
+SEVERAL = 4
 
 
 def time_rounds(
@@ -89,9 +92,10 @@ def time_rounds(
     found.measured = measured
     if flag := clock.uncertified():
         found.flag(flag)
-    if found.floor and cold[1].p50_ms < found.floor.impossible_ms:
+    shortest = min(cold[1].p50_ms, measured.time.p50_ms)
+    if found.floor and shortest < found.floor.impossible_ms:
         least = found.floor.impossible_ms
-        evidence = f"{cold[1].p50_ms:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
+        evidence = f"{shortest:.4g} ms a call, but no honest call takes less than {least:.4g} ms"
         found.flag(Flag(name="under_the_floor", evidence=evidence))
     return clock
 
@@ -197,14 +201,14 @@ def _rounds(
         try:
             done = turns_of_both()
         except WentOn:
-            _hear_out(rests)  # what was timed is left out, not what was answered
+            hear_out(rests)  # what was timed is left out, not what was answered
             raise
-        _hear_out(rests)
+        hear_out(rests)
         return done
 
     def the_relay() -> Relay | str:
         # By several rounds' calls, for one that is held up looks as long as those that need none.
-        took = median([one.honest.event for one in clock.counted() or clock.rounds])
+        took = median([one.honest.event for one in clock.rounds])
         made = begun(exam, candidate, baseline, found, plan.calls_of(question_bytes), took, in_turn(again))
         clock.why_no_relay = made if isinstance(made, str) else ""
         return made
@@ -217,14 +221,15 @@ def _rounds(
         done = found.undisturbed(one_round)
         if tried:
             clock.add(done)
-        else:
-            most_bare_calls = plan.calls_bare(question_bytes, done.baseline.event)
-            calls = plan.calls_in_turn(question_bytes, done.honest.event if on_device else 0.0)
+        # Of the first round what is held up costs its owner nothing.
+        took = median([one.honest.event for one in clock.rounds or [done]])
+        most_bare_calls = plan.calls_bare(question_bytes, took)
+        calls = plan.calls_in_turn(question_bytes, took if on_device else 0.0)
         usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
         claims = claimed(usual, done.honest.event, kernels)
-        if claims and small and relay is None and tried:
+        if claims and small and not relay and len(clock.rounds) >= SEVERAL:
             relay = the_relay()
-        by_requests = not small or isinstance(relay, str) or (relay is None and done.honest.event >= LONGEST_MS)
+        by_requests = not small or isinstance(relay, str) or (relay is None and took >= LONGEST_MS)
         bare_calls = most_bare_calls if claims and by_requests else 0
         tried += 1
         counted = len(clock.counted())
@@ -242,7 +247,7 @@ def _rounds(
         if spent or _settled(clock, plan, by_relay=not by_requests):
             break
     if small and decide(clock.told(), clock.noise(), confirmed=True) is Decision.FASTER:
-        relay = the_relay() if relay is None else relay
+        relay = relay or the_relay()
         if isinstance(relay, Relay):
             on_phase("handing the device over")
             clock.handed_alone = relay.alone
@@ -251,12 +256,6 @@ def _rounds(
                 on_phase("requests of one call each")
                 clock.requests = requested(exam, candidate, baseline, found, in_turn(again))
     return clock
-
-
-def _hear_out(rests: list[Rest]) -> None:
-    """All that is left of these looks, of which nothing is kept. Raises End."""
-    while rests:
-        rests.pop()()
 
 
 def _settled(clock: Clock, plan: Plan, *, by_relay: bool) -> bool:
