@@ -4,8 +4,9 @@ import re
 
 import pytest
 from html_page import Page
+from pydantic import ValidationError
 
-from kernelyard.core.verdict import REQUEST, Flag, SandboxRecord, Status, Timing
+from kernelyard.core.verdict import REQUEST, Flag, SandboxRecord, Status, Timing, WholeRequests
 from kernelyard.report.bars import bars
 from kernelyard.report.html import render
 
@@ -73,9 +74,14 @@ def test_a_pass_shows_all_its_numbers(make_verdict) -> None:
 
 def test_a_gain_that_is_shown_in_part_has_both_numbers(make_verdict) -> None:
     time = Timing(samples_ms=(0.5,) * 11, timer=REQUEST, cache="cold")
-    text = Page(render([], [make_verdict(told=2.4, time=time)], "Report")).text
+    requested = WholeRequests(baseline_ms=(3.2, 3.2), own_ms=(2.0, 2.0), alone_ms=3.3)
+    text = Page(render([], [make_verdict(told=2.4, time=time, requested=requested)], "Report")).text
     assert "1.60x (1.55-1.65) faster 1.60x credited of 2.40x told" in text
-    assert "11 calls of the baseline by cuda_event and 11 turns of the solution's whole requests, cache cold" in text
+    assert (
+        "11 calls of the baseline by cuda_event, over what 2 whole requests of one call each show, cache cold" in text
+    )
+    with pytest.raises(ValidationError, match="no time by requests on a GPU without what they took"):
+        make_verdict(told=2.4, time=time)
 
 
 def test_a_refused_verdict_shows_no_number_that_was_not_measured(make_verdict) -> None:
