@@ -131,7 +131,11 @@ def test_some_turns_have_one_under_a_stress_before_the_one_that_counts(
 
 def test_alone_the_baseline_is_asked_as_beside_it(exam: Exam) -> None:
     honest = Taking(3.0)
+    stills: list[Status] = []
+    still = honest.still
+    honest.still = lambda otherwise: stills.append(otherwise) or still(otherwise)  # type: ignore[method-assign]
     assert requested_alone(exam, honest) == [3.0] * ALONE  # type: ignore[arg-type]
+    assert stills == [Status.INFRA_ERROR] * (1 + ALONE)
     assert len(honest.cores) == 1 + ALONE and len(honest.asked) >= 2 * (1 + ALONE)
 
 

@@ -9,6 +9,7 @@ A request of several would tell more, and let a worker that rewrites itself answ
 
 import random
 import secrets
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -31,11 +32,13 @@ is a millisecond at least, and most calls are shorter. Most and not their mean: 
 ten is six times as long, that ends here in a third of the verdicts (simulated)."""
 BEFORE = 2
 """One or so many requests of the same side come before each that counts, by lot: a process that was stopped, and has
-another core than before, is slower than one that was not, up to 2.8 times on two cores, and nobody is stopped alone."""
+another core than before, is slower than one that was not, up to 2.8 times on two cores."""
 STRESSED_IN = 4
 """In so many of the solution's turns one of those is under a stress."""
 ALONE = 8
 """The baseline's turns when the solution is gone."""
+PAUSE = 0.02
+"""Seconds that it stands still before each, as it does in the solution's turn."""
 
 
 def requested(exam: Exam, candidate: Session, baseline: Session, found: Findings, again: Iterator[Again]) -> Requested:
@@ -52,10 +55,13 @@ def requested(exam: Exam, candidate: Session, baseline: Session, found: Findings
 
 
 def requested_alone(exam: Exam, baseline: Session) -> list[float]:
-    """ms of the baseline's calls by its own account, when the solution is gone, each on a core that is drawn anew."""
+    """ms of the baseline's calls by its own account, when the solution is gone, each after a stop and on a core that is
+    drawn anew, as beside it."""
     took = list[float]()
     with blameless():
         for _ in range(1 + ALONE):
+            with baseline.still(Status.INFRA_ERROR):
+                time.sleep(PAUSE)
             baseline.move_to(any_core())
             took.append(_baseline_ms(exam, baseline))
     return took[1:]
