@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,7 +85,7 @@ def looked_at(
     process = SimpleNamespace(kill=baseline.solution_ends)
     candidate: Any = SimpleNamespace(process=process, lender=Lender(CPU), device=CPU)
     worker: Any = baseline
-    time_alone(exam, candidate, worker, 4, found, clock or Clock(CPU), anew=anew)
+    time_alone(exam, candidate, worker, 4, found, clock or Clock(CPU), nullcontext, anew=anew)
     return found
 
 
@@ -267,14 +268,17 @@ def test_a_gain_by_requests_is_asked_about_again_alone(
     told = clock(5.0, relay)
     told.requests = Requested((6.0,) * 16, (3.0, 3.001) * 8)
     told.handed_alone = lambda: (0.5, 0.0)
-    monkeypatch.setattr(alone, "requested_alone", lambda *_: [alone_ms] * 8)
+    monkeypatch.setattr(alone, "requested_beside", lambda *_: [alone_ms] * 8)
     found = looked_at(exam, Baseline(2.0, 2.0), measured(Decision.FASTER, 2.0, 2.0), clock=told)
     assert found.measured is not None and found.measured.requested is not None
     assert found.measured.requested.alone_ms == alone_ms
     if credited is None:
         assert found.measured.decision is Decision.INCONCLUSIVE and not found.measured.confirmed
         (flag,) = found.flags
-        assert flag.name == "disturbed_baseline" and "took 6 ms beside it and 3 when it was gone" in flag.evidence
+        assert (
+            flag.name == "disturbed_baseline"
+            and "took 6 ms beside it and 3 beside another of its kind" in flag.evidence
+        )
     else:
         assert found.measured.decision is Decision.FASTER
         assert [flag.name for flag in found.flags] == ["uncertified_gain"], "as of now, and once"
@@ -291,7 +295,7 @@ def test_what_is_less_than_another_way_shows_is_asked_about_alone_too(
     told.requests = Requested((6.0,) * 16, (3.0, 3.001) * 8)
     assert not told.by_requests()
     told.handed_alone = lambda: (before.passed[0] - before.saved, 0.0)
-    monkeypatch.setattr(alone, "requested_alone", lambda *_: [3.0] * 8)
+    monkeypatch.setattr(alone, "requested_beside", lambda *_: [3.0] * 8)
     found = looked_at(exam, Baseline(2.0, 2.0), measured(Decision.FASTER, 2.0, 2.0), clock=told)
     assert found.measured is not None and found.measured.decision is Decision.INCONCLUSIVE
     assert found.measured.confirmed is False and [flag.name for flag in found.flags] == ["disturbed_baseline"]

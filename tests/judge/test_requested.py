@@ -21,7 +21,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.relay import LONGEST_MS, Relay
-from kernelyard.judge.requested import ALONE, FEW_PAIRS, PAIRS, requested, requested_alone
+from kernelyard.judge.requested import BESIDE, FEW_PAIRS, PAIRS, requested, requested_beside
 from kernelyard.judge.shown import Requested, Shown
 from kernelyard.sandbox.exchange import WentOn
 from kernelyard.sandbox.returned import Ran
@@ -129,14 +129,18 @@ def test_some_turns_have_one_under_a_stress_before_the_one_that_counts(
     assert under_stress == [True, False] * (1 + PAIRS) and len(honest.asked) == len(own.asked)
 
 
-def test_alone_the_baseline_is_asked_as_beside_it(exam: Exam) -> None:
-    honest = Taking(3.0)
-    stills: list[Status] = []
-    still = honest.still
-    honest.still = lambda otherwise: stills.append(otherwise) or still(otherwise)  # type: ignore[method-assign]
-    assert requested_alone(exam, honest) == [3.0] * ALONE  # type: ignore[arg-type]
-    assert stills == [Status.INFRA_ERROR] * (1 + ALONE)
-    assert len(honest.cores) == 1 + ALONE and len(honest.asked) >= 2 * (1 + ALONE)
+def test_when_the_solution_is_gone_another_of_the_references_stands_in_its_place(exam: Exam) -> None:
+    other, honest = Taking(3.0), Taking(3.5)
+    honest.lender.keeps = True
+    assert requested_beside(exam, other, honest) == [3.5] * BESIDE  # type: ignore[arg-type]
+    assert other.cores == honest.cores and len(honest.cores) == 1 + BESIDE
+    assert min(len(other.asked), len(honest.asked)) >= 2 * (1 + BESIDE) and other.lender.keeps
+
+
+def test_what_goes_wrong_with_that_is_not_the_solutions_fault(exam: Exam) -> None:
+    with pytest.raises(End, match="the reference in the solution's place") as raised:
+        requested_beside(exam, Taking(3.0, torch.zeros_like), Taking(3.0))  # type: ignore[arg-type]
+    assert raised.value.status is Status.INFRA_ERROR
 
 
 def pairs(ratio: float) -> Requested:
@@ -145,10 +149,10 @@ def pairs(ratio: float) -> Requested:
 
 
 def test_what_the_baseline_is_slower_by_beside_it_is_no_gain() -> None:
-    made = pairs(3.0).beside([4.0] * ALONE)
+    made = pairs(3.0).beside([4.0] * BESIDE)
     assert made.ratio.mean == pytest.approx(2.0)
     assert made.record.alone_ms == 4.0 and made.record.own_ms == made.own
-    assert pairs(3.0).beside([9.0] * ALONE).ratio == pairs(3.0).ratio, "a baseline that is slower alone adds nothing"
+    assert pairs(3.0).beside([9.0] * BESIDE).ratio == pairs(3.0).ratio, "a baseline that is slower alone adds nothing"
     assert pairs(3.0).record.alone_ms is None
 
 
@@ -156,7 +160,7 @@ def test_what_the_baseline_is_slower_by_beside_it_is_no_gain() -> None:
 def test_who_holds_up_some_of_the_baselines_calls_gains_nothing(held_up: int) -> None:
     """Nor where one call alone is late, too."""
     made = Requested((60.0,) * held_up + (6.0,) * (PAIRS - held_up), (6.0,) * PAIRS)
-    assert made.beside([60.0] + [6.0] * (ALONE - 1)).ratio.mean == pytest.approx(1.0)
+    assert made.beside([60.0] + [6.0] * (BESIDE - 1)).ratio.mean == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("relay", ["its calls wait for the device", shown(1.0), shown(1.3)])

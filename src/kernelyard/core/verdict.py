@@ -140,8 +140,8 @@ class WholeRequests(Record):
     own_ms: tuple[float, ...]
     """The solution's requests as a whole, by the judge's clock, with the protocol included."""
     alone_ms: float | None = None
-    """What a call of the baseline's takes when the solution is gone, where a gain was shown so: of no pair more counts.
-    """
+    """What a call of the baseline's takes beside another worker with the reference, when the solution is gone: of no
+    pair more counts. Null where that was not asked for."""
 
     @model_validator(mode="after")
     def _pairs(self) -> "WholeRequests":

@@ -7,6 +7,8 @@ as it was all along. On a CPU there is nothing of the kind: who is stopped does 
 """
 
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from statistics import geometric_mean
 
@@ -19,13 +21,16 @@ from kernelyard.judge.decision import band, decide
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, Measurement, blameless
 from kernelyard.judge.question import bytes_of
-from kernelyard.judge.requested import requested_alone
+from kernelyard.judge.requested import requested_beside
 from kernelyard.judge.room import leaves_some, make_room
 from kernelyard.judge.shown import Shown
 from kernelyard.judge.statistics import median
 from kernelyard.judge.turns import lay_anew, none_of, take_turn, unseen
 from kernelyard.sandbox.clearing import gave_back
 from kernelyard.sandbox.session import Session
+
+StandIn = Callable[[], AbstractContextManager[Session]]
+"""Opens one more worker with the reference."""
 
 # The first turn meets what the end of a process leaves to do; the others are as many as four rounds have. Half of them
 # will do where nothing is gained and those find nothing: a turn is 40 ms of a verdict on a kernel of microseconds.
@@ -37,11 +42,19 @@ DISTURBED = 1.10
 
 
 def time_alone(
-    exam: Exam, candidate: Session, baseline: Session, calls: int, found: Findings, clock: Clock, *, anew: bool
+    exam: Exam,
+    candidate: Session,
+    baseline: Session,
+    calls: int,
+    found: Findings,
+    clock: Clock,
+    stand_in: StandIn,
+    *,
+    anew: bool,
 ) -> None:
     """End the solution, time the baseline alone, `calls` calls a turn, and hold its times in the rounds against that.
 
-    `anew`: before each turn its memory is laid anew, as in the rounds.
+    `anew`: before each turn its memory is laid anew, as in the rounds. `stand_in`: another worker with the reference.
 
     Where those are longer by more than `DISTURBED`, neither `faster` nor `tie` is known, and what is slower may be so
     by more; nor is `faster` where what they are longer by beyond `DRIFT` may be all of the gain. Means, not medians:
@@ -87,11 +100,13 @@ def time_alone(
             measured = replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
     if measured.confirmed and measured.ratio.mean > 1:  # which is what is credited, whatever is decided
         # Last, for what is left of a process may hold the device up as well.
-        measured = _shown_alone(exam, baseline, clock, measured, found)
+        measured = _shown_alone(exam, baseline, clock, measured, found, stand_in)
     found.measured = replace(measured, baseline_alone=alone)
 
 
-def _shown_alone(exam: Exam, baseline: Session, clock: Clock, measured: Measurement, found: Findings) -> Measurement:
+def _shown_alone(
+    exam: Exam, baseline: Session, clock: Clock, measured: Measurement, found: Findings, stand_in: StandIn
+) -> Measurement:
     """What is left of a gain that is shown by requests or by a relay when the baseline takes part alone.
 
     Of whatever is shown: less of one may make the other count.
@@ -101,10 +116,11 @@ def _shown_alone(exam: Exam, baseline: Session, clock: Clock, measured: Measurem
     evidence, known = [], True
     if clock.requests is not None:
         before = clock.requests
-        clock.requests = before.beside(requested_alone(exam, baseline))
+        with stand_in() as other:
+            clock.requests = before.beside(requested_beside(exam, other, baseline))
         evidence.append(
             f"a call of the baseline's took {median(before.baseline):.4g} ms beside it and {clock.requests.alone:.4g}"
-            f" when it was gone, and {before.ratio.mean:.3g}x seemed to be gained"
+            f" beside another of its kind, and {before.ratio.mean:.3g}x seemed to be gained"
         )
     if isinstance(clock.relay, Shown) and not clock.by_requests():
         assert clock.handed_alone is not None

@@ -1,7 +1,7 @@
 """Judge one stranger's solution to one problem, end to end, from a process that never runs it."""
 
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -380,21 +380,29 @@ def _examine(
     found.phase = candidate.phase = Phase.TIME
     case.on_phase("starting the baseline")
 
+    def with_reference(opened: Session) -> Session:
+        opened.await_start()
+        opened.load(
+            problem.source.path.name,
+            problem.source.text,
+            "Model",
+            exam.init_arguments,
+            exam.weight_seed,
+            dtype,
+            state,
+            train_mode=problem.train_mode,
+        )
+        opened.phase = Phase.TIME
+        return opened
+
     def baseline_at_work() -> Session:
         with candidate.still(), blameless():
-            opened = ahead.pop() if ahead else open_baseline()
-            opened.await_start()
-            opened.load(
-                problem.source.path.name,
-                problem.source.text,
-                "Model",
-                exam.init_arguments,
-                exam.weight_seed,
-                dtype,
-                state,
-                train_mode=problem.train_mode,
-            )
-            return opened
+            return with_reference(ahead.pop() if ahead else open_baseline())
+
+    @contextmanager
+    def stand_in() -> Iterator[Session]:
+        with blameless(), case.session() as opened:
+            yield with_reference(opened)
 
     def ceilings_beside_it() -> Ceilings:
         try:
@@ -405,7 +413,6 @@ def _examine(
             raise
 
     baseline = found.undisturbed(baseline_at_work)
-    baseline.phase = Phase.TIME
     # Who kept a CPU busy meanwhile would have it look slower than it is.
     found.floor = floor(cost, ceilings or found.undisturbed(ceilings_beside_it))
     clock = time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
@@ -417,5 +424,5 @@ def _examine(
     if device.type != "cpu":
         case.on_phase("timing the baseline alone")
         calls = plan.calls_in_turn(question_bytes, clock.call_ms())
-        time_alone(exam, candidate, baseline, calls, found, clock, anew=small)
+        time_alone(exam, candidate, baseline, calls, found, clock, stand_in, anew=small)
     return exam
