@@ -255,7 +255,7 @@ class Clock:
         return self.relay.most
 
     def call_ms(self) -> float:
-        """What a call takes the baseline on a device; 0 on a CPU, by which nobody goes there."""
+        """What a call takes the baseline on a device; 0 on a CPU, where as many are asked for whatever they take."""
         return 0.0 if self.device.type == "cpu" else self._usual.event
 
     def certified(self) -> Ratio:
