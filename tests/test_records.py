@@ -135,7 +135,7 @@ def test_a_gain_that_is_shown_in_part_says_whose_its_numbers_are() -> None:
         ({"baseline_ms": (1.0, 2.0), "own_ms": (1.0,)}, "come in pairs"),
         ({"baseline_ms": (1.0,), "own_ms": (0.0,)}, "take finite times"),
         ({"baseline_ms": (float("inf"),), "own_ms": (1.0,)}, "take finite times"),
-        ({"baseline_ms": (1.0,), "own_ms": (1.0,), "alone_ms": 0.0}, "take finite times"),
+        ({"baseline_ms": (1.0,), "own_ms": (1.0,), "alone_ms": (0.0,)}, "take finite times"),
     ],
 )
 def test_whole_requests_have_pairs_that_take_time(fields: dict[str, Any], complaint: str) -> None:

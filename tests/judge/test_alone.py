@@ -271,7 +271,7 @@ def test_a_gain_by_requests_is_asked_about_again_alone(
     monkeypatch.setattr(alone, "requested_beside", lambda *_: [alone_ms] * 8)
     found = looked_at(exam, Baseline(2.0, 2.0), measured(Decision.FASTER, 2.0, 2.0), clock=told)
     assert found.measured is not None and found.measured.requested is not None
-    assert found.measured.requested.alone_ms == alone_ms
+    assert found.measured.requested.alone_ms == (alone_ms,) * 8
     if credited is None:
         assert found.measured.decision is Decision.INCONCLUSIVE and not found.measured.confirmed
         (flag,) = found.flags
@@ -308,4 +308,20 @@ def test_a_gain_that_is_credited_and_not_decided_is_asked_about_alone_too(exam: 
     unsure = replace(measured(Decision.INCONCLUSIVE, 2.0, 2.0), ratio=before.ratio)
     told.handed_alone = lambda: (before.passed[0] - before.saved, 0.0)
     found = looked_at(exam, Baseline(2.0, 2.0), unsure, clock=told)
-    assert found.measured is not None and found.measured.confirmed is False and not found.flags
+    assert found.measured is not None and found.measured.confirmed is False
+    assert [flag.name for flag in found.flags] == ["disturbed_baseline"], "what was credited is not, and why"
+
+
+@pytest.mark.parametrize("end", [End(Status.INCORRECT_VALUE, "it differs"), torch.OutOfMemoryError("no room")])
+def test_what_goes_wrong_with_the_stand_in_is_not_the_solutions_fault(
+    end: Exception, exam: Exam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> list[float]:
+        raise end
+
+    told = clock(5.0, "it waits")
+    told.requests = Requested((6.0,) * 16, (3.0, 3.001) * 8)
+    monkeypatch.setattr(alone, "requested_beside", fails)
+    with pytest.raises(End, match=r"the reference in the solution's place: .*(it differs|no room)$") as raised:
+        looked_at(exam, Baseline(2.0, 2.0), measured(Decision.FASTER, 2.0, 2.0), clock=told)
+    assert raised.value.status is Status.INFRA_ERROR

@@ -231,8 +231,8 @@ def test_where_a_look_disturbs_the_next_request_both_sides_are_looked_at(
         looks[side, side.manners[-1]] += 1
         return taken(exam, side, kept, arguments, **more)
 
-    def after_the_fifth(phase: str) -> None:
-        if phase.startswith("timing round 6"):  # before which nothing is known of a relay
+    def after_the_second(phase: str) -> None:
+        if phase.startswith("timing round 3"):  # before which nothing is known of a gain, nor of a relay
             looks.clear()
 
     monkeypatch.setattr(timing_rounds, "take", take)
@@ -240,7 +240,7 @@ def test_where_a_look_disturbs_the_next_request_both_sides_are_looked_at(
     monkeypatch.setattr(timing_rounds, "claimed", lambda *_: claims)
     monkeypatch.setattr(timing_rounds, "_outside", lambda *_, **__: (None, None))
     plan = Plan(rounds=8, most_rounds=8, calls=4, round_bytes=1 if large else 256 << 20)
-    rounds_of(candidate, baseline, plan, on_phase=after_the_fifth)
+    rounds_of(candidate, baseline, plan, on_phase=after_the_second)
     if device != "cpu":
         assert candidate.scattered == baseline.scattered and (candidate.scattered >= plan.rounds) is not large
     cold = Manner.BARE if device == "cpu" else Manner.COLD

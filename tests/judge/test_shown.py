@@ -73,9 +73,12 @@ def test_no_more_is_credited_where_the_interval_is_wide() -> None:
         assert made.confirmed() and made.is_capped() and made.ratio().mean == pytest.approx(1.5)
 
 
-def test_a_gain_that_requests_alone_confirm_is_told_to_be_of_unknown_size() -> None:
+def test_a_gain_that_requests_alone_confirm_is_told_to_be_of_unknown_size(monkeypatch: pytest.MonkeyPatch) -> None:
     made = clock(2.0, "")
     made.relay, made.why_no_relay = None, "the baseline's calls cannot be handed the device"
+    flag = made.uncertified()
+    assert flag is not None and "does not tell of a gain: the baseline's calls cannot" in flag.evidence
+    monkeypatch.setattr(made, "gain", lambda: 3.0)
     flag = made.uncertified()
     assert flag is not None and "not how large it is: the baseline's calls cannot" in flag.evidence
     made.why_no_relay = ""

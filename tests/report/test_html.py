@@ -74,7 +74,7 @@ def test_a_pass_shows_all_its_numbers(make_verdict) -> None:
 
 def test_a_gain_that_is_shown_in_part_has_both_numbers(make_verdict) -> None:
     time = Timing(samples_ms=(0.5,) * 11, timer=REQUEST, cache="cold")
-    requested = WholeRequests(baseline_ms=(3.2, 3.2), own_ms=(2.0, 2.0), alone_ms=3.3)
+    requested = WholeRequests(baseline_ms=(3.2, 3.2), own_ms=(2.0, 2.0), alone_ms=(3.3,))
     text = Page(render([], [make_verdict(told=2.4, time=time, requested=requested)], "Report")).text
     assert "1.60x (1.55-1.65) faster 1.60x credited of 2.40x told" in text
     assert (

@@ -139,13 +139,13 @@ class WholeRequests(Record):
     """The baseline's, by its own account, in each pair."""
     own_ms: tuple[float, ...]
     """The solution's requests as a whole, by the judge's clock, with the protocol included."""
-    alone_ms: float | None = None
-    """What a call of the baseline's takes beside another worker with the reference, when the solution is gone: of no
-    pair more counts. Null where that was not asked for."""
+    alone_ms: tuple[float, ...] = ()
+    """The baseline's beside another worker with the reference, when the solution is gone: of no pair more counts than
+    their median. Empty where that was not asked for."""
 
     @model_validator(mode="after")
     def _pairs(self) -> "WholeRequests":
-        times = (*self.baseline_ms, *self.own_ms, *([] if self.alone_ms is None else [self.alone_ms]))
+        times = (*self.baseline_ms, *self.own_ms, *self.alone_ms)
         if not self.own_ms or len(self.own_ms) != len(self.baseline_ms):
             raise ValueError("whole requests come in pairs")
         if not all(math.isfinite(one) and one > 0 for one in times):

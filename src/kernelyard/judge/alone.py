@@ -7,19 +7,20 @@ as it was all along. On a CPU there is nothing of the kind: who is stopped does 
 """
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from statistics import geometric_mean
 
 import torch
 
 from kernelyard.core.cores import any_core
-from kernelyard.core.verdict import Decision, Flag, Timing
+from kernelyard.core.errors import first_line
+from kernelyard.core.verdict import Decision, Flag, Status, Timing
 from kernelyard.judge.clock import Clock
 from kernelyard.judge.decision import band, decide
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.findings import Findings, Measurement, blameless
+from kernelyard.judge.findings import End, Findings, Measurement, blameless
 from kernelyard.judge.question import bytes_of
 from kernelyard.judge.requested import requested_beside
 from kernelyard.judge.room import leaves_some, make_room
@@ -62,9 +63,8 @@ def time_alone(
     """
     measured = found.measured
     assert measured is not None
-    before = _free_bytes(candidate.device)
-    candidate.process.kill()
-    gave_back(max(0, _free_bytes(candidate.device) - before), candidate.device)
+    with _cleared_after(candidate.device):
+        candidate.process.kill()
     candidate.lender.close()  # the memory that it had goes with it
     make_room(candidate.device)
     sets = [exam.arguments() for _ in range(calls)]
@@ -116,11 +116,16 @@ def _shown_alone(
     evidence, known = [], True
     if clock.requests is not None:
         before = clock.requests
-        with stand_in() as other:
-            clock.requests = before.beside(requested_beside(exam, other, baseline))
+        try:
+            with _cleared_after(exam.device), stand_in() as other:
+                clock.requests = before.beside(requested_beside(exam, other, baseline))
+        except (End, torch.OutOfMemoryError) as error:
+            why = str(error) if isinstance(error, End) else first_line(error)
+            raise End(Status.INFRA_ERROR, f"the reference in the solution's place: {why}") from error
         evidence.append(
-            f"a call of the baseline's took {median(before.baseline):.4g} ms beside it and {clock.requests.alone:.4g}"
-            f" beside another of its kind, and {before.ratio.mean:.3g}x seemed to be gained"
+            f"a call of the baseline's took {median(before.baseline):.4g} ms beside it and"
+            f" {median(clock.requests.alone):.4g} beside another of its kind, and {before.ratio.mean:.3g}x seemed to be"
+            " gained"
         )
     if isinstance(clock.relay, Shown) and not clock.by_requests():
         assert clock.handed_alone is not None
@@ -130,7 +135,7 @@ def _shown_alone(
         clock.relay = clock.relay.beside(alone) if alone else clock.relay
     left = known and clock.confirmed()
     decision = decide(clock.ratio(), measured.noise, confirmed=left)
-    if measured.decision is Decision.FASTER and decision is not Decision.FASTER:
+    if not left or (measured.decision is Decision.FASTER and decision is not Decision.FASTER):
         found.flag(Flag(name="disturbed_baseline", evidence="; ".join(evidence)))
     measured = replace(measured, handed_over=clock.handed_over(), requested=clock.requested(), decision=decision)
     if not left:
@@ -150,6 +155,14 @@ def _later(before: Shown, alone: tuple[float, float] | None) -> str:
         f"the baseline handed the device back {1e3 * (before.passed[0] - alone[0]):.3g} us later beside it than"
         f" when it was gone, of {1e3 * before.saved:.3g} us that it seems to save"
     )
+
+
+@contextmanager
+def _cleared_after(device: torch.device) -> Iterator[None]:
+    """What a process gives back by ending meanwhile is cleared before anything is timed."""
+    before = _free_bytes(device)
+    yield
+    gave_back(max(0, _free_bytes(device) - before), device)
 
 
 def _free_bytes(device: torch.device) -> int:

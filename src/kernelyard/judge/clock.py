@@ -28,7 +28,7 @@ import torch
 
 from kernelyard.core.verdict import RELAY, REQUEST, Decision, Flag, HandOver, Timing, WholeRequests
 from kernelyard.judge.decision import band, confirms, decide, noise_floor
-from kernelyard.judge.shown import Requested, Shown
+from kernelyard.judge.shown import APART_SHARE, Requested, Shown
 from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank, upper_quartile
 from kernelyard.judge.timing import timer_of
 from kernelyard.sandbox.returned import Ran
@@ -240,7 +240,7 @@ class Clock:
         """
         if isinstance(self.relay, Shown) and not self.relay.is_possible:
             return False
-        if self.requests is None or not math.log(self.requests.ratio.low) > band(self.noise()):
+        if self.requests is None or self.requests.ratio.low <= max(1 + APART_SHARE, math.exp(band(self.noise()))):
             return False
         return not self._is_relayed() or self.requests.ratio.mean > self.relay.most  # type: ignore[union-attr]
 
@@ -282,10 +282,9 @@ class Clock:
         if self.device.type != "cpu":
             if not self.why_no_relay:
                 return None
-            evidence = (
-                f"{told.mean:.3g}x by the worker's word; that there is a gain the judge's own clock tells, and not how"
-                f" large it is: {self.why_no_relay}"
-            )
+            tells = "that there is a gain the judge's own clock tells, and not how large it is"
+            tells = tells if self.confirmed() else "the judge's own clock does not tell of a gain"
+            evidence = f"{told.mean:.3g}x by the worker's word; {tells}: {self.why_no_relay}"
             return Flag(name="uncertified_gain", evidence=evidence)
         shown = self.certified()
         if shown.high >= told.low and self.confirmed():
@@ -324,18 +323,15 @@ class Clock:
     def gain(self) -> float:
         """How surely the solution's requests took less time than the baseline's, by the judge's clock alone.
 
-        In standard deviations. Over all rounds that have such requests: those that do not count are the ones in which
-        the solution was late.
+        In standard deviations, the less of two. Over all rounds that have such requests, for those that do not count
+        are the ones in which the solution was late; and over those that do, for in others the baseline may have been
+        held up for nothing: of the same code, 15 of 23 rounds so were 1.3x.
         """
-        return signed_rank(saved) if (saved := self._saved()) else 0.0
+        return min(signed_rank(saved) if (saved := _saved(some)) else 0.0 for some in (self.rounds, self.counted()))
 
     def asked(self) -> int:
         """In how many rounds."""
-        return len(self._saved())
-
-    def _saved(self) -> list[float]:
-        pairs = [(one.honest.bare, one.own.bare) for one in self.rounds]
-        return [honest - own for honest, own in pairs if honest is not None and own is not None]
+        return len(_saved(self.rounds))
 
     def baseline(self) -> Timing:
         """All samples of the baseline in the counted rounds."""
@@ -416,6 +412,12 @@ class Clock:
             return []
         allowed = max(1.0, usual.unevenness) * UNEVEN.get(self.device.type, UNEVEN_DEVICE)
         return [("uneven_calls", one.event * (one.unevenness - 1), one.event * (allowed - 1))]
+
+
+def _saved(rounds: Sequence[Round]) -> list[float]:
+    """ms that the solution's requests without flushes took less."""
+    pairs = [(one.honest.bare, one.own.bare) for one in rounds]
+    return [honest - own for honest, own in pairs if honest is not None and own is not None]
 
 
 def _over_rounds(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:

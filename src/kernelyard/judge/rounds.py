@@ -40,9 +40,6 @@ LATE_IN = 2
 # were, and until then as large a share has to count: by two, an honest softmax was refused in 7 of 200 verdicts on two
 # loaded cores, where it loses one round in three; and two of 24 tell nothing of who hides work in all of them.
 LEAST_DOUBTED = 8
-# Of so many one that is held up does not move the median: by that calls are too long for a relay, or are not, which is
-# asked again as long as they are and when the rounds are over.
-SEVERAL = 4
 
 
 def time_rounds(
@@ -207,8 +204,9 @@ def _rounds(
         return done
 
     def the_relay() -> Relay | str:
-        # By several rounds' calls, for one that is held up looks as long as those that need none.
-        took = median([one.honest.event for one in clock.rounds])
+        # The less of all rounds' calls and of those that count, for calls that are held up look as long as those that
+        # need none, in rounds that do not count for nothing.
+        took = min(median([one.honest.event for one in some]) for some in (clock.rounds, clock.counted()) if some)
         made = begun(exam, candidate, baseline, found, plan.calls_of(question_bytes), took, in_turn(again))
         clock.why_no_relay = made if isinstance(made, str) else ""
         return made
@@ -227,8 +225,8 @@ def _rounds(
         calls = plan.calls_in_turn(question_bytes, took if on_device else 0.0)
         usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
         claims = claimed(usual, done.honest.event, kernels)
-        if claims and small and not relay and len(clock.rounds) >= SEVERAL:
-            relay = the_relay()
+        if claims and small and not relay and clock.rounds:
+            relay = the_relay()  # and again, as long as calls are too long for one
         by_requests = not small or isinstance(relay, str) or (relay is None and took >= LONGEST_MS)
         bare_calls = most_bare_calls if claims and by_requests else 0
         tried += 1
