@@ -3,34 +3,15 @@
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from kernelyard.judge.plan import Plan
-from kernelyard.sandbox.returned import Ran
 from kernelyard.sandbox.wire import Manner
 
 sys.path.insert(0, str(Path(__file__).parent))
-from honest import CASES
-from timed_here import Here, rounds_of
-
-
-class Taking(Here):
-    """Whose calls take so many ms, by every clock."""
-
-    def __init__(self, milliseconds: float) -> None:
-        super().__init__(CASES["softmax"][0])
-        self.milliseconds = milliseconds
-
-    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
-        kept = super().run(sets, **asked).kept
-        taken = self.milliseconds
-        return Ran(((taken, taken),) * len(sets), taken * len(sets) / 1e3, kept)
-
-    def lengths(self, manner: Manner) -> list[int]:
-        return [len(sets) for sets, asked in zip(self.asked, self.manners, strict=True) if asked is manner]
+from timed_here import Taking, rounds_of
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from kernelyard.core.verdict import Decision, Timing
-from kernelyard.judge.clock import TRIMMED, Clock, Round, Side
+from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import DEAF, claimed, confirmable, confirms, decide, noise_floor, settled
 from kernelyard.judge.outside import Least, Outside, doubt, understated
-from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank
+from kernelyard.judge.statistics import TRIMMED, Ratio, median, paired_ratio, signed_rank
 from kernelyard.sandbox.returned import Ran
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

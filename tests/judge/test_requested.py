@@ -30,6 +30,7 @@ from kernelyard.sandbox.wire import Manner
 from kernelyard.trials.trial import PLAN as TRIAL_PLAN
 
 sys.path.insert(0, str(Path(__file__).parent))
+import timed_here
 from honest import CASES, problem
 from test_shown import BASELINE, clock, shown
 from timed_here import CPU, Here, rounds_of
@@ -37,17 +38,10 @@ from timed_here import CPU, Here, rounds_of
 PLAIN = CASES["softmax"][0]
 
 
-class Taking(Here):
-    """Whose calls take so many ms by its own account, in requests that take a millisecond more."""
+class Taking(timed_here.Taking):
+    """Whose requests take a millisecond more than its calls."""
 
-    def __init__(self, milliseconds: float, call: Callable[..., Tensor] = PLAIN) -> None:
-        super().__init__(call)
-        self.milliseconds = milliseconds
-
-    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
-        ran = super().run(sets, **asked)
-        account = (self.milliseconds, self.milliseconds)
-        return Ran((account,) * len(sets), (self.milliseconds + 1.0) / 1e3, ran.kept)
+    protocol = 1.0
 
 
 @pytest.fixture

@@ -83,6 +83,25 @@ class Here:
         return all(map(same, self.staged[index], pristine))
 
 
+class Taking(Here):
+    """Whose calls take so many ms by every clock, and its requests `protocol` more."""
+
+    protocol = 0.0
+
+    def __init__(self, milliseconds: float, call: Callable[..., Tensor] = CASES["softmax"][0]) -> None:
+        super().__init__(call)
+        self.milliseconds = milliseconds
+
+    def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
+        kept = super().run(sets, **asked).kept
+        taken = self.milliseconds
+        return Ran(((taken, taken),) * len(sets), (taken * len(sets) + self.protocol) / 1e3, kept)
+
+    def lengths(self, manner: Manner) -> list[int]:
+        """Of the requests so asked, in calls."""
+        return [len(sets) for sets, asked in zip(self.asked, self.manners, strict=True) if asked is manner]
+
+
 def rounds_of(
     candidate: Here,
     baseline: Here,

@@ -142,7 +142,7 @@ def _shown_alone(
         return replace(measured, confirmed=False)
     told = clock.told().mean if clock.is_capped() else None
     uncertified = clock.uncertified()
-    if uncertified and not any(flag.name == uncertified.name for flag in found.flags):
+    if uncertified and not found.has(uncertified.name):
         found.flag(uncertified)
     return replace(measured, ratio=clock.ratio(), time=clock.shown(), told=told)
 

@@ -29,7 +29,7 @@ import torch
 from kernelyard.core.verdict import RELAY, REQUEST, Decision, Flag, HandOver, Timing, WholeRequests
 from kernelyard.judge.decision import band, confirms, decide, noise_floor
 from kernelyard.judge.shown import APART_SHARE, Requested, Shown
-from kernelyard.judge.statistics import Ratio, median, paired_ratio, signed_rank, upper_quartile
+from kernelyard.judge.statistics import TRIMMED, Ratio, median, paired_ratio, signed_rank, upper_quartile
 from kernelyard.judge.timing import timer_of
 from kernelyard.sandbox.returned import Ran
 
@@ -45,9 +45,6 @@ UNJOINED_SHARE = 0.25
 # the baseline's usually is, one call does the others' work. A CPU's calls are disturbed one by one.
 UNEVEN = {"cpu": 2.0}
 UNEVEN_DEVICE = 1.25
-# Rounds left out at either end, of ten: turns in which a host was late. On an H100 4 of 60 rounds, off by 20 % or so,
-# widened an interval of 0.01 % to 1 % and hid a planted 3 %.
-TRIMMED = 0.1
 # In fewer calls of a round the mean and the median are the same, or one disturbed call is a third of the mean.
 EVEN_CALLS = 4
 
@@ -227,10 +224,10 @@ class Clock:
 
     def confirmed(self) -> bool:
         """Whether the judge's own clock shows a gain."""
-        if self.device.type != "cpu" and self.relay is None:
-            return confirms(self.gain())
         if self.relay is not None:
-            return self.by_requests() or self._is_relayed()
+            return self.by_requests() or self._relayed() is not None
+        if self.device.type != "cpu":
+            return confirms(self.gain())
         return math.log(self.certified().low) > band(self.noise())
 
     def by_requests(self) -> bool:
@@ -242,10 +239,13 @@ class Clock:
             return False
         if self.requests is None or self.requests.ratio.low <= max(1 + APART_SHARE, math.exp(band(self.noise()))):
             return False
-        return not self._is_relayed() or self.requests.ratio.mean > self.relay.most  # type: ignore[union-attr]
+        relayed = self._relayed()
+        return relayed is None or self.requests.ratio.mean > relayed.most
 
-    def _is_relayed(self) -> bool:
-        return isinstance(self.relay, Shown) and self.relay.is_possible and self.relay.ratio.low > 1
+    def _relayed(self) -> Shown | None:
+        """What a relay shows, where that is a gain."""
+        shown = self.relay
+        return shown if isinstance(shown, Shown) and shown.is_possible and shown.ratio.low > 1 else None
 
     def _most(self) -> float:
         """What of a gain is credited at most, where a GPU's is confirmed."""

@@ -86,6 +86,10 @@ class Findings:
         if ruling is Ruling.REJECT:
             raise End(Status.REJECTED, f"{flag.name}: {flag.evidence}")
 
+    def has(self, name: str) -> bool:
+        """Whether a flag of that name was kept."""
+        return any(flag.name == name for flag in self.flags)
+
     def undisturbed(self, turns: Callable[[], T]) -> T:
         """What these turns give; taken once more where a worker ran in the other's. Raises WentOn the second time.
 
@@ -97,7 +101,7 @@ class Findings:
             try:
                 return turns()
             except WentOn as end:
-                if any(flag.name == name for flag in self.flags):
+                if self.has(name):
                     raise
                 whose = "the baseline" if end.status is Status.INFRA_ERROR else "the solution"
                 self.flag(Flag(name=name, evidence=f"{whose}: {end}; what was timed or begun then is left out"))

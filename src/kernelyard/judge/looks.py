@@ -8,7 +8,8 @@ the answer can wait until the round is over, and the baseline's need not be aske
 were looks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from kernelyard.judge.findings import Findings, accept
 from kernelyard.judge.question import Honest, tensors_of
 from kernelyard.judge.spots import mark_of
 from kernelyard.judge.turns import handed_over
+from kernelyard.sandbox.exchange import WentOn
 from kernelyard.sandbox.returned import Fetched, Kept
 from kernelyard.sandbox.session import Session
 
@@ -63,7 +65,18 @@ def look(exam: Exam, session: Session, found: Findings, kept: Kept, arguments: l
     judge(exam, found, take(exam, session, kept, arguments))
 
 
-def hear_out(rests: list[Rest]) -> None:
-    """All that is left of these looks, of which nothing is kept. Raises End."""
+@contextmanager
+def heard_out(rests: list[Rest]) -> Iterator[None]:
+    """All that is left of the looks taken meanwhile, of which nothing is kept, is done at the end; where somebody ran
+    in another's turn, too, for what was timed is left out then, and not what was answered. Raises End."""
+    try:
+        yield
+    except WentOn:
+        _finish(rests)
+        raise
+    _finish(rests)
+
+
+def _finish(rests: list[Rest]) -> None:
     while rests:
         rests.pop()()

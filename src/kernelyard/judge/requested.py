@@ -16,11 +16,10 @@ from kernelyard.core.verdict import Status
 from kernelyard.judge.again import Again
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings, blameless
-from kernelyard.judge.looks import Rest, hear_out, judge, take
+from kernelyard.judge.looks import Rest, heard_out, judge, take
 from kernelyard.judge.shown import Requested
 from kernelyard.judge.statistics import median
 from kernelyard.judge.turns import begin_on_one_core, run_sets
-from kernelyard.sandbox.exchange import WentOn
 from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
 
@@ -70,7 +69,7 @@ def _pair(
     begin_on_one_core(candidate, baseline)
     took: dict[bool, float] = {}
     rests: list[Rest] = []
-    try:
+    with heard_out(rests):
         for own in random.sample((False, True), 2):
             if own:
                 with baseline.still(Status.INFRA_ERROR):
@@ -78,10 +77,6 @@ def _pair(
             else:
                 with candidate.still(), blameless():
                     took[own] = _baseline_ms(exam, baseline)
-    except WentOn:
-        hear_out(rests)  # what was timed is left out, not what was answered
-        raise
-    hear_out(rests)
     return took[False], took[True]
 
 

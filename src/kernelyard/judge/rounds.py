@@ -16,7 +16,7 @@ from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import certifiable, claimed, confirmable, decide, settled
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, Measurement, blameless
-from kernelyard.judge.looks import Rest, hear_out, judge, look, take
+from kernelyard.judge.looks import Rest, heard_out, judge, look, take
 from kernelyard.judge.outside import Least, doubt, understated
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import bytes_of
@@ -27,7 +27,6 @@ from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.statistics import median
 from kernelyard.judge.turns import begin_on_one_core, lay_anew, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
-from kernelyard.sandbox.exchange import WentOn
 from kernelyard.sandbox.returned import Kept, Ran
 from kernelyard.sandbox.session import Session
 from kernelyard.sandbox.wire import Manner
@@ -153,7 +152,7 @@ def _rounds(
     small = on_device and not large
     kernels = kernel_count(exam.model, exam.arguments()) if small else 1
     clock = Clock(candidate.device, kernels)
-    bare_calls = most_bare_calls = 0
+    bare_calls = 0
     needed = plan.rounds - 1
     tries = max(needed, LEAST_DOUBTED) * plan.patience
 
@@ -195,13 +194,8 @@ def _rounds(
 
     def one_round() -> Round:
         rests.clear()
-        try:
-            done = turns_of_both()
-        except WentOn:
-            hear_out(rests)  # what was timed is left out, not what was answered
-            raise
-        hear_out(rests)
-        return done
+        with heard_out(rests):
+            return turns_of_both()
 
     def the_relay() -> Relay | str:
         # The less of all rounds' calls and of those that count, for calls that are held up look as long as those that
@@ -221,14 +215,13 @@ def _rounds(
             clock.add(done)
         # Of the first round what is held up costs its owner nothing.
         took = median([one.honest.event for one in clock.rounds or [done]])
-        most_bare_calls = plan.calls_bare(question_bytes, took)
         calls = plan.calls_in_turn(question_bytes, took if on_device else 0.0)
         usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
         claims = claimed(usual, done.honest.event, kernels)
         if claims and small and not relay and clock.rounds:
             relay = the_relay()  # and again, as long as calls are too long for one
         by_requests = not small or isinstance(relay, str) or (relay is None and took >= LONGEST_MS)
-        bare_calls = most_bare_calls if claims and by_requests else 0
+        bare_calls = plan.calls_bare(question_bytes, took) if claims and by_requests else 0
         tried += 1
         counted = len(clock.counted())
         with_warm_up = 1 + len(clock.rounds)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernelyard.core.verdict import HandOver, WholeRequests
-from kernelyard.judge.statistics import Ratio, median, paired_ratio
+from kernelyard.judge.statistics import TRIMMED, Ratio, median, paired_ratio, trimmed_mean
 
 APART_MS = 1.5e-3
 """What two processes of one program differ by for good, in pairs on an H100: up to 1.2 us."""
@@ -14,8 +14,6 @@ APART_SHARE = 0.2
 """What calls of one program take in pairs of requests beside one process or beside another: 0.90 to 1.19 times, in six
 runs on two cores; on a GPU's machine it was not measured. A gain by requests counts above that, for who holds all of
 the baseline's calls up has as much for nothing."""
-TRIMMED = 0.1
-"""Pairs of requests left out at either end, as of rounds."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +85,8 @@ class Requested:
         most = median(self.alone)
         ratio = paired_ratio([min(one, most) for one in self.baseline], self.own, trimmed=TRIMMED)
         # How well that is known: where all of the baseline's calls were held up the pairs say nothing of it.
-        known = paired_ratio(self.alone, [1.0] * len(self.alone))
-        unsure = known.high / known.mean
+        _, half = trimmed_mean([math.log(one) for one in self.alone], 0.0)
+        unsure = math.exp(half)
         return Ratio(ratio.mean, ratio.low / unsure, ratio.high * unsure)
 
     def beside(self, alone: Sequence[float]) -> "Requested":

@@ -34,6 +34,8 @@ PLAN = Plan(rounds=9, most_rounds=8, calls=4, seconds=20, outside_repeats=5)
 # Beyond this a difference is no noise. A CPU's interval of eight ratios is wide; on H100 and H200 those of all thirteen
 # verdicts on samples that do the baseline's work lay between 0.960 and 1.035.
 NOISE, NOISE_CPU = 0.05, 0.25
+# The flags for what speaks against a gain.
+DOUBTS = ("uncertified_gain", "disturbed_baseline")
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,6 @@ def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
     if changed:
         success = "; ".join([*[success] * bool(success), "it changed " + ", ".join(changed)])
     return _outcome(sample, verdict, success, time.monotonic() - begin)
-
-
-DOUBTS = ("uncertified_gain", "disturbed_baseline")
-"""The flags for one."""
 
 
 def of_a_lost_judge(sample: Sample) -> Outcome:
