@@ -107,9 +107,13 @@ def test_a_large_gain_is_measured_in_new_processes_on_new_seeds(
     monkeypatch.setattr(Session, "load", noted)
     verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0, second_look=2.0))
     assert verdict.status is Status.PASSED, verdict.message
-    assert [name for _, name, _ in loaded] == ["ModelNew", "Model"] * 2
-    assert len({id(session) for session, _, _ in loaded}) == 4
-    first, second = ({seed for _, _, seed in looks} for looks in (loaded[:2], loaded[2:]))
+    assert len({id(session) for session, _, _ in loaded}) == len(loaded)
+    # On a GPU a look may end with another worker with the reference, in the solution's place.
+    starts = [i for i, (_, name, _) in enumerate(loaded) if name == "ModelNew"]
+    assert len(starts) == 2
+    looks = loaded[: starts[1]], loaded[starts[1] :]
+    assert all({"Model"} == {name for _, name, _ in look[1:]} for look in looks)
+    first, second = ({seed for _, _, seed in look} for look in looks)
     assert len(first) == len(second) == 1 and first != second
     (flag,) = (flag for flag in verdict.flags if flag.name == "large_gain")
     assert "at a second look in new processes" in flag.evidence
