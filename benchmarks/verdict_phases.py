@@ -4,10 +4,11 @@
 
 A line a verdict with its ending, and below it the seconds of each phase, and how often and how long workers were
 waited for, by what was asked. The solution's own are those seconds in which the judge waits for its worker, from its
-load on: for its calls, and for what fills the cache before each. All else is added by the judge, the baseline's calls
-among it. As in `kernelyard run`, workers are kept waiting, and the ceilings are measured once. The first of a process
-also pays for what is done once: the device's context, the ceilings, workers that are still importing torch. To hold
-two commits against each other, run them in turn: one machine's next minute differs by a tenth.
+load on: for its calls, and for what fills the cache before each. All else is added by the judge; of that, the
+baseline's are those in which it waits for a worker with the reference, whose calls are as many as the solution's. As in
+`kernelyard run`, workers are kept waiting, and the ceilings are measured once. The first of a process also pays for
+what is done once: the device's context, the ceilings, workers that are still importing torch. To hold two commits
+against each other, run them in turn: one machine's next minute differs by a tenth.
 """
 
 import argparse
@@ -45,13 +46,13 @@ class Requests:
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     """Each wait for an answer, by what was asked; of both sides."""
-    candidates: list[Session] = field(default_factory=list)
-    """The sessions that loaded a solution."""
+    sessions: dict[str, list[Session]] = field(default_factory=dict)
+    """Those that loaded a class, by its name."""
 
-    def own(self) -> float:
-        """Seconds in which solutions' workers were waited for, from their load on."""
-        waits = [(phase, wait) for session in self.candidates for phase, wait in session.awaited().items()]
-        return sum(wait for phase, wait in waits if phase is not Phase.START)
+    def waited_for(self, loaded: str) -> float:
+        """Seconds in which the workers that loaded this class were waited for, from their load on."""
+        waits = [session.awaited() for session in self.sessions.get(loaded, [])]
+        return sum(wait for each in waits for phase, wait in each.items() if phase is not Phase.START)
 
     def __str__(self) -> str:
         longest = sorted(self.seconds.items(), key=lambda item: -sum(item[1]))
@@ -65,8 +66,8 @@ def watched() -> Iterator[Requests]:
     ask = Session._ask
 
     def noted(session: Session, do: str, shared: Any = None, **asked: Any) -> Any:
-        if asked.get("class") == "ModelNew":
-            found.candidates.append(session)
+        if do == "load":
+            found.sessions.setdefault(asked["class"], []).append(session)
         begin = time.monotonic()
         try:
             return ask(session, do, shared, **asked)
@@ -115,8 +116,8 @@ def shown(name: str, verdict: Verdict, spent: dict[str, float], tried: int, requ
         ending += f", {verdict.speedup:.4g}x ({interval}) in {verdict.rounds} rounds of {tried}, {each:.3g} ms each"
         ending += f", noise {100 * verdict.noise:.2g} %"
     phases = "  ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items() if seconds >= 0.005)
-    whole, own = sum(spent.values()), requests.own()
-    shares = f"{own:.2f} of them the solution's, {whole - own:.2f} added"
+    whole, own, baseline = sum(spent.values()), requests.waited_for("ModelNew"), requests.waited_for("Model")
+    shares = f"{own:.2f} of them the solution's, {whole - own:.2f} added, of which {baseline:.2f} the baseline's"
     return f"{name}: {whole:.2f} s, {shares}, {ending}\n  {phases}\n  waits: {requests}"
 
 
