@@ -33,7 +33,7 @@ from kernelyard.trials.record import add, read
 from kernelyard.trials.run import _beside_each_other, run
 from kernelyard.trials.sample import Kind, Sample, control_of, read_sample, read_samples
 from kernelyard.trials.soak import drawn
-from kernelyard.trials.table import markdown, successes
+from kernelyard.trials.table import markdown, section, successes
 from kernelyard.trials.trial import PLAN, Court, Outcome, fooled, try_one
 
 ROOT = Path(__file__).parents[2]
@@ -323,6 +323,17 @@ def _outcome(name: str, **fields: object) -> Outcome:
 
 
 SAME = {"speedup": 1.006, "speedup_low": 0.99, "speedup_high": 1.02}
+
+
+def test_a_run_on_one_gpu_leaves_anothers_table_alone(tmp_path: Path) -> None:
+    here = describe(resolve_device("cpu"))
+    names = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+    h100, h200 = (section(here.model_copy(update={"device": "cuda:0", "device_name": name})) for name in names)
+    assert section(here) == "exploits:cpu" and h100 != h200
+    document = tmp_path / "trust.md"
+    document.write_text("\n".join([*markers.markers(h100), *markers.markers(h200)]))
+    markers.replace(document, h200, "found there")
+    assert markers.markers(h100)[0] + "\n" + markers.markers(h100)[1] in document.read_text()
 
 
 def test_what_is_said_of_outcomes() -> None:

@@ -36,6 +36,11 @@ def successes(outcomes: Sequence[Outcome]) -> list[str]:
     return lines
 
 
+def section(environment: Environment) -> str:
+    """The part of a document that a run on this device renews: a GPU's run says nothing of another's."""
+    return f"exploits:{'cpu' if environment.device == 'cpu' else environment.device_name}"
+
+
 def markdown(outcomes: Sequence[Outcome], environment: Environment, sandbox: str, *, devices: int = 1) -> str:
     """Counts, what still succeeds, and every sample with its verdict."""
     judged = sum(outcome.status is not None for outcome in outcomes)
