@@ -53,7 +53,8 @@ def draw_fast_p(analysis: Analysis, answers: Sequence[Answers], opponents: Seque
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.set_ylabel("fast_p", fontsize=9)
     axes.set_xlabel("p: times as fast as the opponent", fontsize=9)
-    axes.legend(frameon=False, fontsize=8, handlelength=3)
+    # On white: the line of 1x and the grid went through its words.
+    axes.legend(facecolor="white", edgecolor="none", framealpha=1, fontsize=8, handlelength=3)
     _finish(figure, [axes], analysis)
     return figure
 
