@@ -7,7 +7,7 @@ waited for, by what was asked. The solution's own are those seconds in which the
 load on: for its calls, and for what fills the cache before each. All else is added by the judge; of that, the
 baseline's are those in which it waits for a worker with the reference, whose calls are as many as the solution's. As in
 `kernelyard run`, workers are kept waiting, and the ceilings are measured once. The first of a process also pays for
-what is done once: the device's context, the ceilings, workers that are still importing torch. To hold two commits
+what is done once: the device's context, the ceilings, what the judge imports at its first use. To hold two commits
 against each other, run them in turn: one machine's next minute differs by a tenth.
 """
 
