@@ -12,8 +12,8 @@ APART_MS = 1.5e-3
 """What two processes of one program differ by for good, in pairs on an H100: up to 1.2 us."""
 APART_SHARE = 0.2
 """What calls of one program take in pairs of requests beside one process or beside another: 0.90 to 1.19 times, in six
-runs on two cores; on a GPU's machine it was not measured. A gain by requests counts above that, for who holds all of
-the baseline's calls up has as much for nothing."""
+runs on two cores, and 1.18 in one on an H100. A gain by requests counts above that, for who holds all of the baseline's
+calls up has as much for nothing."""
 
 
 @dataclass(frozen=True)
