@@ -13,8 +13,9 @@ from torch import Tensor
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Status
 from kernelyard.judge.exam import Exam
-from kernelyard.judge.loops import MOST, PARTS, rounding, terms_of
+from kernelyard.judge.loops import terms_of
 from kernelyard.judge.stress import SIGNS, STRESSES, stressed
+from kernelyard.judge.summing import MOST, PARTS, loops_error, rounding
 
 ROWS, COLUMNS = 256, 4096
 SIGNS_DIFFER = next(stress for stress in STRESSES if stress.name == SIGNS)
@@ -31,8 +32,8 @@ def softmax(x: Tensor) -> Tensor:
 
 
 def normed(x: Tensor) -> Tensor:
-    mean = summed(x).unsqueeze(-1) / COLUMNS
-    return (x - mean) * (summed((x - mean) ** 2).unsqueeze(-1) / COLUMNS + 1e-5).rsqrt()
+    mean = summed(x).unsqueeze(-1) / x.shape[-1]
+    return (x - mean) * (summed((x - mean) ** 2).unsqueeze(-1) / x.shape[-1] + 1e-5).rsqrt()
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -70,6 +71,45 @@ def test_a_plain_loop_is_right(name: str) -> None:
     exam.one_loop.only_short_unless_needed()
     question = exam.question()
     assert exam.mark_values(question, [plain(*question.arguments)]).status is Status.PASSED
+
+
+def by_rows(norm: Callable[[Tensor], Tensor], *shape: int) -> Callable[[Tensor], Tensor]:
+    """A norm of the rows of what has that shape."""
+    return lambda x: norm(x.view(shape)).view_as(x)
+
+
+NORMS = {
+    "layer": lambda x: torch.layer_norm(x, x.shape[-1:]),
+    "group": by_rows(lambda x: torch.group_norm(x, 8), ROWS // 8, 8, COLUMNS),
+    "instance": by_rows(torch.nn.functional.instance_norm, ROWS // 8, 8, COLUMNS),
+    "batch": lambda x: torch.nn.functional.batch_norm(x.T, None, None, training=True, eps=1e-5).T.contiguous(),
+    "the author's own": lambda x: (
+        (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+    ),
+}
+
+
+@pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
+def test_a_loops_mean_that_a_difference_magnifies_is_right_and_lower_precision_is_not(
+    norm: Callable[[Tensor], Tensor],
+) -> None:
+    exam = exam_of(norm, lambda: [torch.rand(ROWS, COLUMNS) + 5])
+    for question in (exam.question(), stressed(exam, SIGNS_DIFFER)):
+        mark = exam.mark_values(question, [normed(*question.arguments)])
+        assert mark.status is Status.PASSED, mark.message
+        for lower in (tf32, lambda x: x.half().float(), lambda x: x.bfloat16().float()):
+            mark = exam.mark_values(question, [norm(lower(*question.arguments))])
+            assert mark.status is Status.INCORRECT_VALUE
+
+
+def test_a_variance_in_one_pass_is_wrong_far_from_zero() -> None:
+    # It loses as the square of what a loop's mean loses by: at 5 it is as right as that, in one question of ten.
+    exam = exam_of(NORMS["layer"], lambda: [torch.rand(ROWS, COLUMNS) + 40])
+    question = exam.question()
+    x = question.arguments[0]
+    mean = x.mean(-1, keepdim=True)
+    one_pass = (x - mean) / ((x * x).mean(-1, keepdim=True) - mean**2 + 1e-5).sqrt()
+    assert exam.mark_values(question, [one_pass]).status is Status.INCORRECT_VALUE
 
 
 @pytest.mark.parametrize("columns", [1024, 4096, 16384])
@@ -155,3 +195,18 @@ def test_the_rounding_of_a_loop() -> None:
     assert rounding(torch.float32, 1e12) == MOST * half_ulp
     assert rounding(torch.bfloat16, 1e12) == 2.0**-8 and rounding(torch.float16, 1e12) == 2.0**-11
     assert rounding(torch.float64, 3600) == 10 * 2.0**-53
+
+
+@pytest.mark.parametrize("n", [100, 4096, 1 << 20])
+def test_a_loops_error_over_numbers_of_one_sign_is_that_rounding(n: int) -> None:
+    rows = torch.full((32, n), 3.0, dtype=torch.float64)
+    expected = pytest.approx(3.0 * n * rounding(torch.float32, n), rel=0.02)
+    assert loops_error(rows, [-1]).abs().tolist() == [expected] * 32
+    assert loops_error(rows.T, [0]).abs().tolist() == [expected] * 32
+    assert loops_error(rows.view(4, 8, n), [2]).shape == (32,)
+
+
+def test_a_loops_error_over_all_numbers_is_that_of_parts() -> None:
+    x = torch.ones(1024, 1024, dtype=torch.float64)
+    for dims in (None, [], [0, 1]):
+        assert loops_error(x, dims).abs().item() == pytest.approx(x.numel() * rounding(torch.float32, PARTS), rel=0.02)

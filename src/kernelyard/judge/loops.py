@@ -7,7 +7,7 @@ With TF32 a product of 4096 terms of one sign is off by some 300 half ulps, of s
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,20 +20,12 @@ from kernelyard.core.verdict import Status
 from kernelyard.judge.contract import Mark
 from kernelyard.judge.question import Question, tensors_of
 from kernelyard.judge.shaking import FEW, nonzero_place, with_changed
+from kernelyard.judge.summing import PARTS, rounding, with_sums_off
 
-SHARE = 6.0
-"""Half ulps are the square root of as many numbers over this: eight of these are twice what such a sum is off by."""
-MOST = 64.0
-"""Half ulps: eight of these are 3e-5 of the largest element."""
-PARTS = 1024
-"""Of a few elements a grid adds up parts: so many, one after another, are off by 20 half ulps at most. In bf16 the mean
-square of a million differences is off by 200, but a mean of 16 million numbers by 5."""
 SHORT = 10_000
 """Numbers of one sign, of the sum of whose products TF32 is off by 190 half ulps, where 130 are right."""
 # Inputs that are looked at, the largest first, and elements of each that are changed.
 INPUTS, DRAWS = 2, 4
-
-HALF_ULP = torch.finfo(torch.float32).eps / 2
 
 # Parts of the names of operations in which torch adds up. An author who adds up by himself, as Kahan did, means the
 # order; what is not named here is held to its own error, too.
@@ -51,6 +43,8 @@ class OneLoop:
     def __init__(self) -> None:
         self.needed = False
         """Whether an answer was right by it that was not otherwise."""
+        self._numbers = 1.0
+        """Over how many the loop was by which the last of them was right."""
         self._most = math.inf
         self._terms: tuple[float, ...] | None = None
         """By output, as `terms_of` has them: nothing where there is no such ruler; None where nobody asked yet."""
@@ -69,29 +63,41 @@ class OneLoop:
         question: Question,
         inputs: list[Any],
         by_ruler: Callable[[Question], Mark],
-        answers_of: Callable[[list[Any]], list[Tensor]],
+        exact_answer: Callable[[list[Any]], list[Tensor]],
     ) -> Mark | None:
         """The mark of an answer that is right by it, which `by_ruler` tells of a question with a ruler; else None.
 
-        `inputs`: those of the question, or of a part of it. `answers_of`: the float64 answers to inputs.
+        `inputs`: those of the question, or of a part of it. `exact_answer`: the float64 answers to inputs.
         """
-        if self._terms is None:
-            # Most wrong answers are wrong by the longest loop, too: for them the reference is not asked nine times.
-            if not _is_right(by_ruler(_of_one_loop(question, [math.inf] * len(question.names)))):
-                return None
-            self._terms = terms_of(inputs, answers_of)
-        if not self._terms:
-            return None
-        mark = by_ruler(_of_one_loop(question, [n if n <= self._most else 1.0 for n in self._terms]))
-        if not _is_right(mark):
-            return None
-        self.needed = True
-        return mark
+        for numbers, ruler in self._rulers(question, inputs, by_ruler, exact_answer):
+            mark = by_ruler(ruler)
+            if _is_right(mark):
+                self.needed, self._numbers = True, numbers
+                return mark
+        return None
+
+    def _rulers(
+        self,
+        question: Question,
+        inputs: list[Any],
+        by_ruler: Callable[[Question], Mark],
+        exact_answer: Callable[[list[Any]], list[Tensor]],
+    ) -> Iterator[tuple[float, Question]]:
+        """Each with how many numbers its longest loop is over."""
+        # Most wrong answers are wrong by the longest loop, too: for them the reference is not asked nine times.
+        if self._terms is None and _is_right(by_ruler(_of_one_loop(question, [math.inf] * len(question.names)))):
+            self._terms = terms_of(inputs, exact_answer)
+        terms = [n if n <= self._most else 1.0 for n in self._terms or ()]
+        if terms:
+            yield max(terms), _of_one_loop(question, terms)
+        if off := with_sums_off(question, self._most, exact_answer):
+            numbers, longer = off
+            yield max([numbers, *terms]), _of_one_loop(longer, terms) if terms else longer
 
     def evidence(self) -> str:
         """Why an answer that needed it is right, in words."""
         return (
-            f"right as one loop over {max(self._terms or (1.0,)):.0f} numbers is, if each sum is rounded to fp32; the"
+            f"right as one loop over {self._numbers:.0f} numbers is, if each sum is rounded to fp32; the"
             " reference's own error, multiplied as the problem allows, is less"
         )
 
@@ -105,15 +111,6 @@ def _of_one_loop(question: Question, terms: Sequence[float]) -> Question:
     return replace(
         question, rounding=tuple(rounding(own.dtype, n) if own.is_floating_point() else 0.0 for own, n in held)
     )
-
-
-def rounding(dtype: torch.dtype, terms: float) -> float:
-    """The relative error that is nothing, of an answer in `dtype` each element of which is made of so many numbers.
-
-    Halves are added up in fp32, whose rounding does not show in them.
-    """
-    own = torch.finfo(dtype).eps / 2
-    return max(own, min(own, HALF_ULP) * min(math.sqrt(terms) / SHARE, MOST))
 
 
 def terms_of(arguments: list[Any], answers_of: Callable[[list[Any]], list[Tensor]]) -> tuple[float, ...]:
