@@ -15,9 +15,10 @@ import argparse
 import cProfile
 import pstats
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,24 +64,30 @@ class Requests:
 def watched() -> Iterator[Requests]:
     """What is asked of workers meanwhile."""
     found = Requests()
-    ask = Session._ask
+    ask, begin_load, await_load = Session._ask, Session.begin_load, Session.await_load
 
-    def noted(session: Session, do: str, shared: Any = None, **asked: Any) -> Any:
-        if do == "load":
-            found.sessions.setdefault(asked["class"], []).append(session)
+    def waited(name: str, wait: Callable[[], Any]) -> Any:
         begin = time.monotonic()
         try:
-            return ask(session, do, shared, **asked)
+            return wait()
         finally:
-            kind = asked.get("manner") or asked.get("what")
-            name = f"{do} {kind}" if kind else do
             found.seconds.setdefault(name, []).append(time.monotonic() - begin)
 
+    def noted(session: Session, do: str, shared: Any = None, **asked: Any) -> Any:
+        kind = asked.get("manner") or asked.get("what")
+        return waited(f"{do} {kind}" if kind else do, partial(ask, session, do, shared, **asked))
+
+    def begun(session: Session, file: str, source: str, name: str, *asked: Any, **how: Any) -> None:
+        found.sessions.setdefault(name, []).append(session)
+        begin_load(session, file, source, name, *asked, **how)
+
     Session._ask = noted  # type: ignore[method-assign]
+    Session.begin_load = begun  # type: ignore[method-assign]
+    Session.await_load = lambda session: waited("load", partial(await_load, session))  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        Session._ask = ask  # type: ignore[method-assign]
+        Session._ask, Session.begin_load, Session.await_load = ask, begin_load, await_load  # type: ignore[method-assign]
 
 
 def judged(path: Path, own: Path | None, pool: Pool, device: torch.device) -> Judged:

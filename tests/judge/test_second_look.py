@@ -98,13 +98,13 @@ def test_a_large_gain_is_measured_in_new_processes_on_new_seeds(
     (problem := tmp_path / "problem.py").write_text(MANY_PRODUCTS)
     (solution := tmp_path / "solution.py").write_text(ONE_PRODUCT)
     loaded: list[tuple[Session, str, int]] = []
-    load = Session.load
+    begin_load = Session.begin_load
 
-    def noted(session: Session, *of: Any, **more: Any) -> str:
+    def noted(session: Session, *of: Any, **more: Any) -> None:
         loaded.append((session, of[2], of[4]))
-        return load(session, *of, **more)
+        begin_load(session, *of, **more)
 
-    monkeypatch.setattr(Session, "load", noted)
+    monkeypatch.setattr(Session, "begin_load", noted)
     verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0, second_look=2.0))
     assert verdict.status is Status.PASSED, verdict.message
     assert len({id(session) for session, _, _ in loaded}) == len(loaded)

@@ -188,8 +188,16 @@ def call_late(exam: Exam, candidate: Session, calls: int) -> None:
         raise End(mark.status, f"{UNORDERED}: {mark.report or mark.message}")
 
 
-def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, question_bytes: int) -> None:
-    """Stressed questions in random order, as many as the problem's size, the judge's time and the device allow."""
+def check_stresses(
+    exam: Exam,
+    candidate: Session,
+    plan: Plan,
+    found: Findings,
+    question_bytes: int,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
+    """Stressed questions in random order, as many as the problem's size, the judge's time and the device allow;
+    `meanwhile` is called before each."""
     most = len(STRESSES) if question_bytes <= plan.round_bytes else plan.large_stresses
     if exam.parted and not holds_stressed(question_bytes, exam.device):
         most = 0  # all are asked of some rows
@@ -206,6 +214,7 @@ def check_stresses(exam: Exam, candidate: Session, plan: Plan, found: Findings, 
         if asked >= most or spent > plan.stress_seconds:
             left.append(stress)
             continue
+        meanwhile()
         make_room(exam.device, roomy=candidate.lender.roomy)
         begin = time.monotonic()
         try:

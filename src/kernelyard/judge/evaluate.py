@@ -22,6 +22,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, blameless
 from kernelyard.judge.floor import Ceilings, Remembered, floor
 from kernelyard.judge.lint import lint
+from kernelyard.judge.opening import Opening
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import bytes_of
 from kernelyard.judge.reference import InvalidProblem
@@ -354,35 +355,9 @@ def _examine(
     candidate.lender.roomy = candidate.lender.on_device and roomy
     found.is_crowded = not is_ample(question_bytes, device)
     answered = check(exam, candidate, first, found)
-    small, ahead = question_bytes <= plan.round_bytes, list[Session]()
-    if small and case.last is Phase.TIME:
-        # Its context is made while the solution is checked, 0.2 s of a verdict's 2; beside gigabytes it waits its turn.
-        with blameless():
-            ahead.append(open_baseline())
-            ahead[0].begin_start()
-    check_pair(exam, candidate, first, answered, plan, found)
-    # Outputs of gigabytes are common, with a float64 reference of twice that beside: one question lives at a time.
-    del first
-    for trial in range(1, plan.trials):
-        question = exam.question()
-        degenerate = exam.degenerate(question, first_answer) if trial == 1 else None
-        first_answer = ()  # before the worker answers: of 8 GB each there is no room for one more
-        ask(exam, candidate, question, found)
-        if degenerate:
-            found.flag(Flag(name="degenerate_problem", evidence=degenerate))
-        del question
-    check_order(exam, candidate, plan, found, question_bytes)
-    case.on_phase("checking under stress")
-    check_stresses(exam, candidate, plan, found, question_bytes)
-    if case.last is Phase.CHECK:
-        return exam
 
-    found.phase = candidate.phase = Phase.TIME
-    case.on_phase("starting the baseline")
-
-    def with_reference(opened: Session) -> Session:
-        opened.await_start()
-        opened.load(
+    def load_reference(opened: Session) -> None:
+        opened.begin_load(
             problem.source.path.name,
             problem.source.text,
             "Model",
@@ -392,17 +367,46 @@ def _examine(
             state,
             train_mode=problem.train_mode,
         )
-        opened.phase = Phase.TIME
-        return opened
+
+    small, openings = question_bytes <= plan.round_bytes, list[Opening]()
+
+    def meanwhile() -> None:
+        with blameless():
+            for opening in openings:
+                opening.go_on()
+
+    if small and case.last is Phase.TIME:
+        with blameless():  # beside gigabytes it waits its turn
+            openings.append(Opening(open_baseline(), load_reference))
+    check_pair(exam, candidate, first, answered, plan, found)
+    # Outputs of gigabytes are common, with a float64 reference of twice that beside: one question lives at a time.
+    del first
+    for trial in range(1, plan.trials):
+        question = exam.question()
+        degenerate = exam.degenerate(question, first_answer) if trial == 1 else None
+        first_answer = ()  # before the worker answers: of 8 GB each there is no room for one more
+        ask(exam, candidate, question, found)
+        meanwhile()
+        if degenerate:
+            found.flag(Flag(name="degenerate_problem", evidence=degenerate))
+        del question
+    check_order(exam, candidate, plan, found, question_bytes)
+    case.on_phase("checking under stress")
+    check_stresses(exam, candidate, plan, found, question_bytes, meanwhile)
+    if case.last is Phase.CHECK:
+        return exam
+
+    found.phase = candidate.phase = Phase.TIME
+    case.on_phase("starting the baseline")
 
     def baseline_at_work() -> Session:
         with candidate.still(), blameless():
-            return with_reference(ahead.pop() if ahead else open_baseline())
+            return (openings.pop() if openings else Opening(open_baseline(), load_reference)).finish()
 
     @contextmanager
     def stand_in() -> Iterator[Session]:
         with blameless(), case.session() as opened:
-            yield with_reference(opened)
+            yield Opening(opened, load_reference).finish()
 
     def ceilings_beside_it() -> Ceilings:
         try:

@@ -56,6 +56,8 @@ class Session(Relaying):
         super().__init__(worker, device, deadlines)
         self._pending = worker.nonce
         self._mapping: tuple[DeviceBytes, str] | None = None
+        self._loading: tuple[str, contextlib.ExitStack] | None = None
+        """What `await_load` waits for, and the memory that went with it."""
         self._lent: Shared | None = None
         self._slot = 0
         self._team: list[int] = []
@@ -77,6 +79,8 @@ class Session(Relaying):
             stack.callback(self._take_inputs_back)
             if self._mapping is not None:
                 stack.callback(self._mapping[0].close)
+            if self._loading is not None:
+                stack.callback(self._loading[1].close)
             self._close()
 
     def finish(self, seconds: float) -> str:
@@ -102,13 +106,25 @@ class Session(Relaying):
         """
         if device_memory and self._mapping is None:
             self.begin_start()
-        self._await(self._pending)
+        self._hear_first_word()
         if self._mapping is not None:
             sample, nonce = self._mapping
             self.lender.on_device = self._await(nonce).written
             sample.close()
         if self.device.type == "cpu":
             self._gather()
+
+    def is_started(self) -> bool:
+        """Whether `await_start` would not have to wait, after `begin_start`."""
+        if self._pending and self.channel.is_readable():
+            self._hear_first_word()
+        return not self._pending and (self._mapping is None or self.channel.is_readable())
+
+    def _hear_first_word(self) -> None:
+        """The worker's own, that it is up."""
+        if self._pending:
+            self._await(self._pending)
+            self._pending = ""
 
     def _gather(self) -> None:
         """Have torch's other threads begin, to know which they are. There is no candidate yet."""
@@ -139,7 +155,7 @@ class Session(Relaying):
         finally:
             shared.close()
 
-    def load(
+    def begin_load(
         self,
         file_name: str,
         source: str,
@@ -150,14 +166,15 @@ class Session(Relaying):
         weights: Mapping[str, Tensor],
         *,
         train_mode: bool = False,
-    ) -> Literal["state_dict", "seed", "none"]:
-        """Construct the class; returns how it got the weights."""
+    ) -> None:
+        """Have the worker construct the class while the judge does something else; nothing is asked of it meanwhile."""
         self.phase = Phase.LOAD
         tensors: list[Tensor] = []
         tree = flatten(list(arguments), tensors)
         index = [(name, len(tensors) + i) for i, name in enumerate(weights)]
-        with self._written([[*tensors, *weights.values()]]) as (shared, (specs,)):
-            reply = self._ask(
+        with contextlib.ExitStack() as memory:
+            shared, (specs,) = memory.enter_context(self._written([[*tensors, *weights.values()]]))
+            nonce = self._send(
                 "load",
                 shared,
                 file_name=Path(file_name).name,
@@ -172,7 +189,19 @@ class Session(Relaying):
                 train_mode=train_mode,
                 **{"class": class_name},
             )
-        return reply.weights or "none"
+            self._loading = nonce, memory.pop_all()
+
+    def await_load(self) -> Literal["state_dict", "seed", "none"]:
+        """Wait until it is constructed; returns how it got the weights."""
+        assert self._loading is not None
+        (nonce, memory), self._loading = self._loading, None
+        with memory:
+            return self._await(nonce).weights or "none"
+
+    def load(self, *asked: Any, **how: Any) -> Literal["state_dict", "seed", "none"]:
+        """Both, with what `begin_load` takes."""
+        self.begin_load(*asked, **how)
+        return self.await_load()
 
     def lend(self, like: Sequence[Tensor], calls: int) -> None:
         """Memory for all that the next run returns, tensors like `like` of each call: to be written before it answers.

@@ -1,0 +1,138 @@
+"""The baseline's worker gets ready while the solution is checked."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from judged_here import verdict_on
+
+from kernelyard.core.verdict import Phase, Status
+from kernelyard.judge.opening import Opening
+from kernelyard.judge.plan import Plan
+from kernelyard.sandbox.deadlines import Deadlines
+from kernelyard.sandbox.exchange import Ended
+from kernelyard.sandbox.launch import choose
+from kernelyard.sandbox.pool import Post, Worker
+from kernelyard.sandbox.session import Session
+
+CPU = torch.device("cpu")
+SECONDS = 60.0
+CONSTRUCTED = 1.0
+SLOW = f"""
+import time
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        time.sleep({CONSTRUCTED})
+        self.scale = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x * self.scale
+"""
+FAILS = """
+class Model:
+    def __init__(self):
+        raise ValueError("no reference")
+"""
+PROBLEM = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.softmax(-1)
+
+def get_inputs():
+    return [torch.rand(16, 64)]
+
+def get_init_inputs():
+    return []
+"""
+SOLUTION = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, -1)
+"""
+
+
+def opened(source: str) -> Opening:
+    session = Session(Worker.start(Post(choose(None, "cpu"))), CPU, Deadlines())
+
+    def begin_load(session: Session) -> None:
+        session.begin_load("problem.py", source, "Model", [], 1, torch.float32, {"scale": torch.full((3,), 2.0)})
+
+    return Opening(session, begin_load)
+
+
+def seconds(of: Any) -> float:
+    begin = time.monotonic()
+    of()
+    return time.monotonic() - begin
+
+
+def test_no_step_is_waited_for_before_the_end() -> None:
+    opening = opened(SLOW)
+    with opening._session:
+        waited = [seconds(opening.go_on)]
+        begin = time.monotonic()
+        while not opening._loads and time.monotonic() - begin < SECONDS:
+            time.sleep(0.01)
+            waited.append(seconds(opening.go_on))
+        assert opening._loads
+        waited.append(seconds(opening.go_on))  # it constructs the reference
+        assert max(waited) < CONSTRUCTED / 2
+        time.sleep(1.5 * CONSTRUCTED)
+        assert seconds(opening.finish) < CONSTRUCTED / 2
+        x = torch.rand(4, 3)
+        opening._session.run([[x]])
+        answers = opening._session.fetch(0, [x]).tensors
+        assert answers is not None and torch.equal(answers[0], 2 * x) and opening._session.phase is Phase.TIME
+
+
+def test_it_may_be_finished_at_once() -> None:
+    opening = opened(SLOW)
+    with opening._session:
+        assert opening.finish() is opening._session
+
+
+def test_what_is_constructed_when_the_session_ends_is_gone() -> None:
+    def held() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = held()
+    opening = opened(SLOW)
+    while not opening._loads:
+        opening.go_on()
+    opening._session.close()
+    assert opening._session.process.poll() is not None
+    assert held() == before
+
+
+def test_a_reference_that_fails_there_is_told_when_it_is_waited_for() -> None:
+    opening = opened(FAILS)
+    with opening._session, pytest.raises(Ended, match="no reference") as ended:
+        opening.finish()
+    assert ended.value.status is Status.LOAD_ERROR
+
+
+def test_the_reference_is_constructed_while_the_solution_is_checked(
+    tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (problem := tmp_path / "problem.py").write_text(PROBLEM)
+    (solution := tmp_path / "solution.py").write_text(SOLUTION)
+    begun: list[bool] = []
+    finish = Opening.finish
+
+    def noted(opening: Opening) -> Session:
+        begun.append(opening._loads)
+        return finish(opening)
+
+    monkeypatch.setattr(Opening, "finish", noted)
+    verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0))
+    assert verdict.status is Status.PASSED, verdict.message
+    assert begun[0]
