@@ -8,7 +8,7 @@ import torch
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.judge import convolving
-from kernelyard.judge.convolving import torchs_own_serve
+from kernelyard.judge.convolving import some_rows, torchs_own_serve
 from kernelyard.judge.exam import Exam
 from kernelyard.suites.kernelbench import load_problem
 
@@ -67,6 +67,18 @@ def test_torchs_own_kernels_serve_where_they_are_quicker_and_answer_alike(
     monkeypatch.setattr(convolving, "_timed", timed)
     assert torchs_own_serve(answer, CPU) is serve
     assert torch.backends.cudnn.enabled
+
+
+def test_who_is_quicker_is_told_by_some_rows_where_they_can_be_asked_for_alone() -> None:
+    x, scale = torch.arange(32.0).view(16, 2), torch.rand(2)
+    (few, whole) = some_rows([x, scale], [x], lambda _: None)
+    assert torch.equal(few, x[:2]) and whole is scale
+
+    def knows_how_many(arguments: list[torch.Tensor]) -> None:
+        arguments[0].view(16, 2)
+
+    for arguments, answers in (([x], [x]), ([x], [torch.rand(())])):
+        assert some_rows(arguments, answers, knows_how_many) is arguments
 
 
 def test_where_columns_fit_no_longer_cudnn_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.judge.answers import as_far_as_it_goes, copied_to, noise_of, room_for, unwritten, usual_error
 from kernelyard.judge.compare import compare, finite, passes, same_bits
 from kernelyard.judge.contract import Mark, breach
-from kernelyard.judge.convolving import SLOW_SECONDS, convolving, torchs_own_serve
+from kernelyard.judge.convolving import SLOW_SECONDS, convolving, some_rows, torchs_own_serve
 from kernelyard.judge.counting import Uncountable, cost_of, count
 from kernelyard.judge.gain import Gain, clearest
 from kernelyard.judge.loops import OneLoop
@@ -122,7 +122,8 @@ class Exam:
             self.widened = True
             question = self.question()
         if self.device.type == "cuda" and time.monotonic() - begin > SLOW_SECONDS:
-            self.by_cudnn = not torchs_own_serve(partial(self._exact_on_device, question.arguments), self.device)
+            few = some_rows(question.arguments, question.honest, self.exact_piece)
+            self.by_cudnn = not torchs_own_serve(partial(self.exact_piece, few), self.device)
         if self.may_gain and question.bytes <= PART_BYTES:
             others = self.arguments()
             again, other = partial(self.question, question.arguments), lambda: self.honest(others).answers
