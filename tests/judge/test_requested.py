@@ -27,6 +27,7 @@ from kernelyard.sandbox.exchange import WentOn
 from kernelyard.sandbox.returned import Ran
 from kernelyard.sandbox.wire import Manner
 from kernelyard.trials.trial import PLAN as TRIAL_PLAN
+from kernelyard.trials.trial import PLAN_ON_GPU
 
 sys.path.insert(0, str(Path(__file__).parent))
 import timed_here
@@ -325,7 +326,9 @@ def test_rounds_that_do_not_count_do_not_confirm_a_gain(milliseconds: float, mon
     assert found.measured.decision is Decision.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("plan", [TRIAL_PLAN, Plan(rounds=4), Plan()], ids=["trial", "short", "usual"])
+@pytest.mark.parametrize(
+    "plan", [TRIAL_PLAN, PLAN_ON_GPU, Plan(rounds=4), Plan()], ids=["trial", "trial on a GPU", "short", "usual"]
+)
 def test_where_no_relay_can_be_had_requests_are_asked_from_the_second_round_on(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
