@@ -15,8 +15,9 @@ from kernelyard.core.verdict import Status
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.loops import terms_of
 from kernelyard.judge.stress import SIGNS, STRESSES, stressed
-from kernelyard.judge.summing import MOST, PARTS, loops_error, rounding
+from kernelyard.judge.summing import HALF_ULP, MOST, PARTS, loops_error, rounding
 
+CPU = torch.device("cpu")
 ROWS, COLUMNS = 256, 4096
 SIGNS_DIFFER = next(stress for stress in STRESSES if stress.name == SIGNS)
 
@@ -46,12 +47,12 @@ def tf32(x: Tensor) -> Tensor:
 
 
 def exam_of(reference: Callable[..., Tensor], inputs: Callable[[], list[Tensor]]) -> Exam:
-    exam = Exam(problem(reference, inputs), torch.float32, torch.device("cpu"), Tolerance())
+    exam = Exam(problem(reference, inputs), torch.float32, CPU, Tolerance())
     exam.first_question()
     return exam
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], Callable[[], list[Tensor]]]] = {
     "sum": (lambda x: x.sum(-1), summed, lambda: [torch.rand(ROWS, COLUMNS)]),
     "softmax": (lambda x: x.softmax(-1), softmax, lambda: [torch.rand(ROWS, COLUMNS)]),
     "layer_norm": (lambda x: torch.layer_norm(x, (COLUMNS,)), normed, lambda: [torch.rand(ROWS, COLUMNS)]),
@@ -78,7 +79,7 @@ def by_rows(norm: Callable[[Tensor], Tensor], *shape: int) -> Callable[[Tensor],
     return lambda x: norm(x.view(shape)).view_as(x)
 
 
-NORMS = {
+NORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "layer": lambda x: torch.layer_norm(x, x.shape[-1:]),
     "group": by_rows(lambda x: torch.group_norm(x, 8), ROWS // 8, 8, COLUMNS),
     "instance": by_rows(torch.nn.functional.instance_norm, ROWS // 8, 8, COLUMNS),
@@ -200,7 +201,7 @@ def test_the_rounding_of_a_loop() -> None:
 @pytest.mark.parametrize("n", [100, 4096, 1 << 20])
 def test_a_loops_error_over_numbers_of_one_sign_is_that_rounding(n: int) -> None:
     rows = torch.full((32, n), 3.0, dtype=torch.float64)
-    expected = pytest.approx(3.0 * n * rounding(torch.float32, n), rel=0.02)
+    expected = pytest.approx(3.0 * n * rounding(torch.float32, n) / HALF_ULP, rel=0.02)
     assert loops_error(rows, [-1]).abs().tolist() == [expected] * 32
     assert loops_error(rows.T, [0]).abs().tolist() == [expected] * 32
     assert loops_error(rows.view(4, 8, n), [2]).shape == (32,)
@@ -209,4 +210,13 @@ def test_a_loops_error_over_numbers_of_one_sign_is_that_rounding(n: int) -> None
 def test_a_loops_error_over_all_numbers_is_that_of_parts() -> None:
     x = torch.ones(1024, 1024, dtype=torch.float64)
     for dims in (None, [], [0, 1]):
-        assert loops_error(x, dims).abs().item() == pytest.approx(x.numel() * rounding(torch.float32, PARTS), rel=0.02)
+        expected = x.numel() * rounding(torch.float32, PARTS) / HALF_ULP
+        assert loops_error(x, dims).abs().item() == pytest.approx(expected, rel=0.02)
+
+
+def test_a_loop_of_doubles_is_off_by_their_own_half_ulps() -> None:
+    exam = Exam(problem(NORMS["layer"], lambda: [torch.rand(ROWS, COLUMNS) + 5]), torch.float64, CPU, Tolerance())
+    question = exam.first_question()
+    (x,) = question.arguments
+    single = NORMS["layer"](x.float()).double()
+    assert exam.mark_values(question, [single]).status is Status.INCORRECT_VALUE

@@ -57,7 +57,9 @@ def torchs_own_serve(answer: Callable[[], list[Tensor]], device: torch.device) -
     try:
         usual, by_cudnn = _timed(answer, device)
         with convolving(by_cudnn=False):
-            own, by_torch = _timed(answer, device)
+            first, by_torch = _timed(answer, device)
+            # The first of a process loads kernels for as long as some answers take.
+            own = min(first, _timed(answer, device)[0])
         return own < usual and all(close(a, b, largest(b)) for a, b in zip(by_torch, by_cudnn, strict=True))
     except RuntimeError:
         return False

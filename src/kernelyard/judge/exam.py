@@ -368,7 +368,7 @@ class Exam:
         if mark.status is Status.INCORRECT_VALUE:
             inputs = next(inputs for _, inputs in self.pieces(question.arguments))
             by_ruler = partial(self._by_its_ruler, tensors=tensors)
-            mark = self.one_loop.passes(question, inputs, by_ruler, self.exact_piece) or mark
+            mark = self.one_loop.passes(question, inputs, by_ruler, self._exact_on_device) or mark
         return mark
 
     def _by_its_ruler(self, question: Question, tensors: Sequence[Tensor]) -> Mark:

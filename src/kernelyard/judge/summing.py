@@ -60,8 +60,10 @@ def with_sums_off(
     """Over how many numbers its longest sum is, and the question with a ruler as long as its sums make it, if each over
     `most` numbers or fewer is off as a loop's is. None where float64 asks torch for none.
     """
+    numbers = [own.dtype for own in question.honest if own.is_floating_point()]
+    half_ulp = min([HALF_ULP, *(torch.finfo(dtype).eps / 2 for dtype in numbers)])
     try:
-        with _SumsOff(most) as sums:
+        with _SumsOff(most, half_ulp) as sums:
             answers = exact_answer(question.arguments)
     except FAULTS:
         return None
@@ -86,9 +88,9 @@ def _longer(honest: Tensor, reference: Tensor, ruler: Tensor | None, answer: Ten
 class _SumsOff(TorchDispatchMode):
     """Every sum and mean that torch is asked for is off as one loop's is."""
 
-    def __init__(self, most: float) -> None:
+    def __init__(self, most: float, half_ulp: float) -> None:
         super().__init__()
-        self._most = most
+        self._most, self._half_ulp = most, half_ulp
         self.longest = 0.0
         """Numbers, of the longest of them."""
 
@@ -107,20 +109,21 @@ class _SumsOff(TorchDispatchMode):
             return answer
         self.longest = max(self.longest, n)
         off = loops_error(args[0], args[1] if len(args) > 1 else kwargs.get("dim")).view(added_up.shape)
+        off *= self._half_ulp
         added_up = added_up + (off if name == "sum" else off / n)
         return (*variance, added_up) if variance else added_up
 
 
 def loops_error(x: Tensor, dims: Sequence[int] | None) -> Tensor:
-    """What each sum of `x` over `dims` is off by, of either sign at random, one after another.
+    """What each sum of `x` over `dims` is off by, of either sign at random, one after another; in half ulps of one.
 
-    Half ulps of the root of the sum of the squares of all partial sums over 12: of n numbers of one sign sqrt(n) / 6 in
-    half ulps of their sum, as `rounding` has it, and of as many at most as are allowed there.
+    The root of the sum of the squares of all partial sums over 12: of n numbers of one sign sqrt(n) / 6 of their sum,
+    as `rounding` has it, and of as many at most as are allowed there.
     """
     over = {dim % x.dim() for dim in dims} if dims else set(range(x.dim()))
     kept = [dim for dim in range(x.dim()) if dim not in over]
     rows = x.permute(*kept, *sorted(over)).reshape(math.prod(x.shape[dim] for dim in kept), -1)
     n = rows.shape[1]
     counted = min(n, PARTS if rows.shape[0] <= FEW else n, (MOST * SHARE) ** 2)
-    size = rows.cumsum(1).square_().sum(1).mul_(counted / n / 12).sqrt_().mul_(HALF_ULP)
+    size = rows.cumsum(1).square_().sum(1).mul_(counted / n / 12).sqrt_()
     return torch.where(torch.rand_like(size) < 0.5, -size, size)
