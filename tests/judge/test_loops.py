@@ -1,8 +1,10 @@
 """One loop over many numbers is as right as fp32 makes it, and TF32 and halves are not."""
 
 import functools
+import math
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from kernelyard.core.verdict import Status
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.loops import terms_of
 from kernelyard.judge.stress import SIGNS, STRESSES, stressed
-from kernelyard.judge.summing import HALF_ULP, MOST, PARTS, loops_error, rounding
+from kernelyard.judge.summing import HALF_ULP, MOST, PARTS, loops_error, rounding, with_sums_off
 
 CPU = torch.device("cpu")
 ROWS, COLUMNS = 256, 4096
@@ -101,6 +103,61 @@ def test_a_loops_mean_that_a_difference_magnifies_is_right_and_lower_precision_i
         for lower in (tf32, lambda x: x.half().float(), lambda x: x.bfloat16().float()):
             mark = exam.mark_values(question, [norm(lower(*question.arguments))])
             assert mark.status is Status.INCORRECT_VALUE
+
+
+def layer_norm(x: Tensor) -> Tensor:
+    return torch.layer_norm(x, x.shape[-1:])
+
+
+COARSE = {
+    "the product of a norm": (
+        lambda x, w: layer_norm(x) @ w,
+        lambda x, w: tf32(layer_norm(x)) @ tf32(w),
+        lambda: [torch.rand(32, COLUMNS) + 50, torch.randn(COLUMNS, 64) / 50],
+    ),
+    "what a constant is added to": (
+        lambda x: layer_norm(x.sigmoid() + 20),
+        lambda x: layer_norm(tf32(x).sigmoid() + 20),
+        lambda: [torch.rand(32, COLUMNS)],
+    ),
+    "what is left of a difference": (
+        layer_norm,
+        lambda x: layer_norm(tf32(x - x.mean(-1, keepdim=True))),
+        lambda: [torch.rand(64, COLUMNS) + 50],
+    ),
+    "a difference of sums": (
+        lambda x, y: x.sum(-1) - y.sum(-1),
+        lambda x, y: tf32(x).sum(-1) - tf32(y).sum(-1),
+        lambda: [torch.rand(64, 4 * COLUMNS), torch.rand(64, 4 * COLUMNS)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("reference", "lower", "inputs"), COARSE.values(), ids=COARSE)
+def test_lower_precision_beside_a_sum_that_is_magnified_is_wrong(
+    reference: Callable[..., Tensor], lower: Callable[..., Tensor], inputs: Callable[[], list[Tensor]]
+) -> None:
+    """By a ruler that knows of the sum alone each of these is right in most questions."""
+    exam = exam_of(reference, inputs)
+    for _ in range(3):
+        question = exam.question()
+        assert exam.mark_values(question, [lower(*question.arguments)]).status is Status.INCORRECT_VALUE
+
+
+def test_an_element_that_a_sum_turns_has_no_longer_ruler() -> None:
+    exam = exam_of(lambda x: torch.where(x > x.mean(-1, keepdim=True), x, 0.0), lambda: [torch.rand(1024, COLUMNS)])
+    for _ in range(3):
+        question = exam.question()
+        alone = replace(question, ruler=question.reference)
+        off = with_sums_off(alone, math.inf, exam.exact_answer)
+        assert off is not None and off[1].ruler is not None and off[1].ruler[0] is not None
+        assert torch.equal(off[1].ruler[0], question.reference[0])
+
+
+def test_a_few_numbers_have_no_longer_ruler() -> None:
+    exam = exam_of(lambda x: x.mean() - x.square().mean(), lambda: [torch.rand(1024, 1024)])
+    off = with_sums_off(exam.question(), math.inf, exam.exact_answer)
+    assert off is not None and off[1].ruler == (None,)
 
 
 def test_a_variance_in_one_pass_is_wrong_far_from_zero() -> None:
@@ -202,16 +259,16 @@ def test_the_rounding_of_a_loop() -> None:
 def test_a_loops_error_over_numbers_of_one_sign_is_that_rounding(n: int) -> None:
     rows = torch.full((32, n), 3.0, dtype=torch.float64)
     expected = pytest.approx(3.0 * n * rounding(torch.float32, n) / HALF_ULP, rel=0.02)
-    assert loops_error(rows, [-1]).abs().tolist() == [expected] * 32
-    assert loops_error(rows.T, [0]).abs().tolist() == [expected] * 32
-    assert loops_error(rows.view(4, 8, n), [2]).shape == (32,)
+    assert loops_error(rows, [-1], 1).abs().tolist() == [expected] * 32
+    assert loops_error(rows.T, [0], 1).abs().tolist() == [expected] * 32
+    assert loops_error(rows.view(4, 8, n), [2], 1).shape == (32,)
 
 
 def test_a_loops_error_over_all_numbers_is_that_of_parts() -> None:
     x = torch.ones(1024, 1024, dtype=torch.float64)
     for dims in (None, [], [0, 1]):
         expected = x.numel() * rounding(torch.float32, PARTS) / HALF_ULP
-        assert loops_error(x, dims).abs().item() == pytest.approx(expected, rel=0.02)
+        assert loops_error(x, dims, 1).abs().item() == pytest.approx(expected, rel=0.02)
 
 
 def test_a_loop_of_doubles_is_off_by_their_own_half_ulps() -> None:

@@ -375,8 +375,10 @@ def _examine(
             for opening in openings:
                 opening.go_on()
 
-    if small and case.last is Phase.TIME:
-        with blameless():  # beside gigabytes it waits its turn
+    weights = sum(value.nbytes for value in state.values())
+    # Beside gigabytes it waits its turn.
+    if small and case.last is Phase.TIME and is_ample(question_bytes + weights, device):
+        with blameless():
             openings.append(Opening(open_baseline(), load_reference))
     check_pair(exam, candidate, first, answered, plan, found)
     # Outputs of gigabytes are common, with a float64 reference of twice that beside: one question lives at a time.

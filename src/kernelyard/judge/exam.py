@@ -162,6 +162,7 @@ class Exam:
         names, values = zip(*again, strict=True) if again else ((), ())
         if names != question.names or self.mark_values(question, values).status is not Status.PASSED:
             raise InvalidProblem("the reference keeps state: called again on the same input, it answers something else")
+        self.one_loop.needed = False  # that was the reference
         if not all(map(same_bits, values, question.honest)):
             # By the honest error itself another draw passes, where it is Python's or a generator of the model's own.
             once_more = zip(self.exact_answer(question.arguments), question.reference, strict=True)
@@ -367,8 +368,8 @@ class Exam:
             question, mark = several, self._by_its_ruler(several, tensors)
         if mark.status is Status.INCORRECT_VALUE:
             inputs = next(inputs for _, inputs in self.pieces(question.arguments))
-            by_ruler = partial(self._by_its_ruler, tensors=tensors)
-            mark = self.one_loop.passes(question, inputs, by_ruler, self._exact_on_device) or mark
+            by_loop = self.one_loop.passes(question, inputs, tensors, self._by_its_ruler, self._exact_on_device)
+            mark = by_loop or mark
         return mark
 
     def _by_its_ruler(self, question: Question, tensors: Sequence[Tensor]) -> Mark:

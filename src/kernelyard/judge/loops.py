@@ -7,7 +7,7 @@ With TF32 a product of 4096 terms of one sign is off by some 300 half ulps, of s
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelyard.core.errors import FAULTS
 from kernelyard.core.verdict import Status
+from kernelyard.judge.coarse import PRODUCTS, coarse_answers
 from kernelyard.judge.contract import Mark
 from kernelyard.judge.question import Question, tensors_of
 from kernelyard.judge.shaking import FEW, nonzero_place, with_changed
@@ -29,9 +30,11 @@ INPUTS, DRAWS = 2, 4
 
 # Parts of the names of operations in which torch adds up. An author who adds up by himself, as Kahan did, means the
 # order; what is not named here is held to its own error, too.
-PRODUCTS = ("attention", "bag", "conv", "dist", "dot", "gru", "lstm", "mm", "mv", "prod", "rnn", "trace")
 MEANS = ("avg_pool", "entropy", "index_add", "loss", "mean", "norm", "scatter", "softmax", "std", "sum", "var")
 ADDS_UP = PRODUCTS + MEANS
+
+Marked = Callable[[Question, Sequence[Tensor]], Mark]
+"""How answers to a question fare by its ruler."""
 
 
 class OneLoop:
@@ -62,37 +65,46 @@ class OneLoop:
         self,
         question: Question,
         inputs: list[Any],
-        by_ruler: Callable[[Question], Mark],
+        tensors: Sequence[Tensor],
+        marked: Marked,
         exact_answer: Callable[[list[Any]], list[Tensor]],
     ) -> Mark | None:
-        """The mark of an answer that is right by it, which `by_ruler` tells of a question with a ruler; else None.
+        """The mark of an answer that is right by it; None for one that is not.
 
         `inputs`: those of the question, or of a part of it. `exact_answer`: the float64 answers to inputs.
         """
-        for numbers, ruler in self._rulers(question, inputs, by_ruler, exact_answer):
-            mark = by_ruler(ruler)
-            if _is_right(mark):
-                self.needed, self._numbers = True, numbers
-                return mark
+
+        def ruler(asked: Question) -> Question | None:
+            # Most wrong answers are wrong by the longest loop, too: for them the reference is not asked nine times.
+            if not _is_right(marked(_of_one_loop(asked, [math.inf] * len(asked.names)), tensors)):
+                return None
+            if self._terms is None:
+                self._terms = terms_of(inputs, exact_answer)
+            terms = [n if n <= self._most else 1.0 for n in self._terms]
+            return _of_one_loop(asked, terms) if terms else asked
+
+        def tells_precision(longer: Question, shorter: Question) -> bool:
+            """Whether no answer in lower precision is right by the longer alone."""
+            try:
+                for one in coarse_answers(question, exact_answer):
+                    if _is_right(marked(longer, one)) and not _is_right(marked(shorter, one)):
+                        return False
+            except FAULTS:
+                return False
+            return True
+
+        plain = ruler(question)
+        if plain and _is_right(mark := marked(plain, tensors)):
+            return self._passed(mark, 1.0)
+        if off := with_sums_off(question, self._most, exact_answer):
+            longer = ruler(off[1])
+            if longer and _is_right(mark := marked(longer, tensors)) and tells_precision(longer, plain or question):
+                return self._passed(mark, off[0])
         return None
 
-    def _rulers(
-        self,
-        question: Question,
-        inputs: list[Any],
-        by_ruler: Callable[[Question], Mark],
-        exact_answer: Callable[[list[Any]], list[Tensor]],
-    ) -> Iterator[tuple[float, Question]]:
-        """Each with how many numbers its longest loop is over."""
-        # Most wrong answers are wrong by the longest loop, too: for them the reference is not asked nine times.
-        if self._terms is None and _is_right(by_ruler(_of_one_loop(question, [math.inf] * len(question.names)))):
-            self._terms = terms_of(inputs, exact_answer)
-        terms = [n if n <= self._most else 1.0 for n in self._terms or ()]
-        if terms:
-            yield max(terms), _of_one_loop(question, terms)
-        if off := with_sums_off(question, self._most, exact_answer):
-            numbers, longer = off
-            yield max([numbers, *terms]), _of_one_loop(longer, terms) if terms else longer
+    def _passed(self, mark: Mark, numbers: float) -> Mark:
+        self.needed, self._numbers = True, max([numbers, *(self._terms or ())])
+        return mark
 
     def evidence(self) -> str:
         """Why an answer that needed it is right, in words."""

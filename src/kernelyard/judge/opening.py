@@ -20,7 +20,7 @@ class Opening:
         session.begin_start()
 
     def go_on(self) -> None:
-        """The next step, if it can be taken without waiting."""
+        """The next step, once the worker is up and has its context."""
         if not self._loads and self._session.is_started():
             self._load()
 

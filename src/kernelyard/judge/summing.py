@@ -2,12 +2,12 @@
 
 A layer norm takes a row's mean off: by one loop over 4096 numbers of one sign it is off by up to 40 half ulps of its
 own size, and so is all that is left, which may be a quarter of that mean. No share of the answer's largest element
-tells this. So float64 is asked once more, with every sum and mean in it off as a plain loop's is. What magnifies that
-magnifies the rounding of what is added up as much: eight times what sums are off by is 512 half ulps at most, where
-TF32 and halves are off by 4096 in every number.
+tells this. So float64 is asked twice more, with every sum and mean in it off as a plain loop's is, and as much to the
+other side: where a comparison turns on a sum, an element is another by one of them alone, and no longer ruler for it.
 """
 
 import math
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -62,35 +62,44 @@ def with_sums_off(
     """
     numbers = [own.dtype for own in question.honest if own.is_floating_point()]
     half_ulp = min([HALF_ULP, *(torch.finfo(dtype).eps / 2 for dtype in numbers)])
+    seed = secrets.randbits(31)
+    answers = []
     try:
-        with _SumsOff(most, half_ulp) as sums:
-            answers = exact_answer(question.arguments)
+        for size in (half_ulp, -half_ulp):
+            with _SumsOff(most, size, seed) as sums:
+                answers.append(exact_answer(question.arguments))
+            if not sums.longest:
+                return None
     except FAULTS:
         return None
-    shapes = [reference.shape for reference in question.reference]
-    if not sums.longest or [answer.shape for answer in answers] != shapes:
+    # Of a look at parts the answer is theirs, and the arguments are not.
+    if any([one.shape for one in answer] != [one.shape for one in question.reference] for answer in answers):
         return None
-    own = question.ruler or (None,) * len(answers)
-    held = zip(question.honest, question.reference, own, answers, strict=True)
+    own = question.ruler or (None,) * len(question.names)
+    held = zip(question.honest, question.reference, own, *answers, strict=True)
     return sums.longest, replace(question, ruler=tuple(_longer(*each) for each in held))
 
 
-def _longer(honest: Tensor, reference: Tensor, ruler: Tensor | None, answer: Tensor) -> Tensor | None:
-    """Of two rulers the longer, element by element."""
-    if not honest.is_floating_point():
+def _longer(honest: Tensor, reference: Tensor, ruler: Tensor | None, up: Tensor, down: Tensor) -> Tensor | None:
+    """The longer of two rulers, element by element; of the second the shorter side.
+
+    Of a few numbers as it was: in one number a coarse answer is right by luck.
+    """
+    if not honest.is_floating_point() or honest.numel() <= FEW:
         return ruler
     held = (honest if ruler is None else ruler).to(reference.device).double()
-    error = torch.maximum((held - reference).abs(), (answer.to(reference.device) - reference).abs())
+    off = torch.minimum((up.to(reference.device) - reference).abs(), (down.to(reference.device) - reference).abs())
+    error = torch.maximum((held - reference).abs(), off)
     # Where either is no number the ruler is as it was.
     return torch.where(error.isfinite(), reference + error, held)
 
 
 class _SumsOff(TorchDispatchMode):
-    """Every sum and mean that torch is asked for is off as one loop's is."""
+    """Every sum and mean that torch is asked for is off as one loop's is, by so many times `size`."""
 
-    def __init__(self, most: float, half_ulp: float) -> None:
+    def __init__(self, most: float, size: float, seed: int) -> None:
         super().__init__()
-        self._most, self._half_ulp = most, half_ulp
+        self._most, self._size, self._seed = most, size, seed
         self.longest = 0.0
         """Numbers, of the longest of them."""
 
@@ -101,21 +110,26 @@ class _SumsOff(TorchDispatchMode):
                 return NORMS[func](*args, **kwargs)
         answer = func(*args, **kwargs)
         name = func.overloadpacket.__name__
-        if name not in SUMS or not args[0].is_floating_point():
+        if name not in SUMS:
             return answer
-        *variance, added_up = answer if name == "var_mean" else (answer,)  # a variance is off by the square
+        # What a variance is off by is a share of itself, and not magnified here.
+        *variance, added_up = answer if name == "var_mean" else (answer,)
+        if not (args[0].is_floating_point() and added_up.is_floating_point()):
+            return answer
         n = args[0].numel() / max(added_up.numel(), 1)
-        if not 1 < n <= self._most:
+        counted = min(n, PARTS) if added_up.numel() <= FEW else n
+        if not 1 < counted <= self._most:
             return answer
-        self.longest = max(self.longest, n)
-        off = loops_error(args[0], args[1] if len(args) > 1 else kwargs.get("dim")).view(added_up.shape)
-        off *= self._half_ulp
+        self.longest = max(self.longest, counted)
+        self._seed += 1
+        dims = args[1] if len(args) > 1 else kwargs.get("dim")
+        off = (self._size * loops_error(args[0], dims, self._seed)).view(added_up.shape)
         added_up = added_up + (off if name == "sum" else off / n)
         return (*variance, added_up) if variance else added_up
 
 
-def loops_error(x: Tensor, dims: Sequence[int] | None) -> Tensor:
-    """What each sum of `x` over `dims` is off by, of either sign at random, one after another; in half ulps of one.
+def loops_error(x: Tensor, dims: Sequence[int] | None, seed: int) -> Tensor:
+    """What each sum of `x` over `dims` is off by, of either sign by `seed`, one after another; in half ulps of one.
 
     The root of the sum of the squares of all partial sums over 12: of n numbers of one sign sqrt(n) / 6 of their sum,
     as `rounding` has it, and of as many at most as are allowed there.
@@ -126,4 +140,5 @@ def loops_error(x: Tensor, dims: Sequence[int] | None) -> Tensor:
     n = rows.shape[1]
     counted = min(n, PARTS if rows.shape[0] <= FEW else n, (MOST * SHARE) ** 2)
     size = rows.cumsum(1).square_().sum(1).mul_(counted / n / 12).sqrt_()
-    return torch.where(torch.rand_like(size) < 0.5, -size, size)
+    generator = torch.Generator(x.device).manual_seed(seed)
+    return torch.where(torch.rand(size.shape, generator=generator, device=x.device) < 0.5, -size, size)
