@@ -124,6 +124,30 @@ def test_a_baseline_that_was_disturbed_makes_no_gain(exam: Exam) -> None:
     assert flag.evidence == "the baseline took 2.00x as long beside it as when it was gone; 1.1x allowed"
 
 
+@pytest.mark.parametrize(
+    ("alone_ms", "later", "credited"),
+    [(1.6, 0.0, 1.6), (1.0, 0.0, None), (1.6, 0.007, 1.18), (1.6, 0.009, None), (1.6, None, None)],
+    ids=["some is left", "nothing is left", "less is shown", "nothing is shown", "nobody knows"],
+)
+def test_what_is_left_of_a_gain_beside_a_disturbed_baseline_counts(
+    alone_ms: float, later: float | None, credited: float | None, exam: Exam
+) -> None:
+    """On a busy host a baseline of three launches took 1.27 times as long in the rounds, and the gain was 2.63x."""
+    before = shown(2.0)
+    told = clock(2.0, before)
+    told.handed_alone = lambda: None if later is None else (before.passed[0] - later, 0.0)
+    found = looked_at(exam, Baseline(2.0, alone_ms), measured(Decision.FASTER, 2.0, 2.0), clock=told)
+    assert found.measured is not None and found.flags[0].name == "disturbed_baseline"
+    if credited is None:
+        assert found.measured.decision is Decision.INCONCLUSIVE and not found.measured.confirmed
+        return
+    assert found.measured.decision is Decision.FASTER and found.measured.confirmed
+    assert found.measured.ratio.mean == pytest.approx(credited, abs=0.01)
+    assert found.flags[0].evidence.endswith("1.1x allowed, and 1.6x is left of what it gains")
+    held = found.measured.baseline_alone if later == 0 else told.baseline()
+    assert found.measured.baseline == held and found.measured.told == (None if later == 0 else pytest.approx(2.0))
+
+
 class ByPlace(Baseline):
     """A worker of which a call takes 4.8 or 6.3 ms, by where its memory lies."""
 

@@ -230,6 +230,10 @@ class Clock:
             return confirms(self.gain())
         return math.log(self.certified().low) > band(self.noise())
 
+    def is_asked_alone(self) -> bool:
+        """Whether what shows a gain can be asked about again when the solution is gone."""
+        return self.requests is not None or isinstance(self.relay, Shown)
+
     def by_requests(self) -> bool:
         """Whether requests of one call each show a gain on a GPU, and a larger one than a relay does.
 
