@@ -124,6 +124,11 @@ class SandboxedProcess:
         self.kill()
 
     @property
+    def private(self) -> Path | None:
+        """The folder of the host's that is its private one; None where it has one of its own making."""
+        return self._private
+
+    @property
     def pid(self) -> int:
         """The pid of the keeper, on whose tree the limits are counted; not that of the command."""
         return self._keeper.pid

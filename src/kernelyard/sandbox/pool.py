@@ -192,6 +192,16 @@ class Pool:
             time.sleep(0.02)
         return True
 
+    def await_full(self, seconds: float) -> bool:
+        """Wait until `size` workers are started, warm or not; false if `seconds` were not enough."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._wanted, seconds)
+
+    def processes(self) -> list[SandboxedProcess]:
+        """Of those that wait."""
+        with self._changed:
+            return [worker.process for worker in self._waiting]
+
     def close(self) -> None:
         """End the workers that nobody took. Harmless twice."""
         with self._changed:

@@ -6,7 +6,8 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ import kernelyard
 from kernelyard.core.interrupts import deaf_children
 from kernelyard.judge.floor import measure_ceilings
 from kernelyard.sandbox import processes
+from kernelyard.sandbox.launch import SandboxedProcess
 
 VARIABLE = "KERNELYARD_CANARY"
 """A variable of the judge's with a secret in it."""
@@ -26,6 +28,7 @@ _PLACES = (Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path.home(), Path(k
 # The driver keeps pages of a process that has gone for a moment, and a display or a monitor takes a few.
 GPU_BYTES = 64 << 20
 MEMORY = "MiB free of"
+MOMENT_SECONDS = 0.01
 
 # What the decoy does, until who planted it is gone.
 _LIVE_ON = "import os, time; parent = os.getppid()\nwhile os.getppid() == parent: time.sleep(1)"
@@ -44,6 +47,12 @@ class Canary:
         watched = [device] if alone_on is None else alone_on
         self._gpus = [each for each in dict.fromkeys(watched) if each.type == "cuda"]
         self._undo = ExitStack()
+        self._waiting: Callable[[], Sequence[SandboxedProcess]] = tuple
+
+    def leave_out(self, waiting: Callable[[], Sequence[SandboxedProcess]]) -> None:
+        """From now on the judge's own workers that wait, as many at each look, are none of the samples' doing."""
+        self._waiting = waiting
+        self._before = self._look()
 
     def __enter__(self) -> "Canary":
         with ExitStack() as undo:
@@ -91,13 +100,15 @@ class Canary:
 
     def _look(self) -> dict[str, object]:
         package = Path(kernelyard.__file__).parent
+        waiting = self._waiting()
+        folders = {process.private.name for process in waiting if process.private}
         seen: dict[str, object] = {
             "planted files": {path.name: path.read_text() for path in self._files.iterdir()},
-            "the judge's temporary files": {path.name for path in self._temporary.glob("kernelyard*")},
+            "the judge's temporary files": {path.name for path in self._temporary.glob("kernelyard*")} - folders,
             "traces of samples": {str(path) for place in _PLACES for path in place.glob(f"{TRACE}*")},
             "the judge's source": {(str(path), path.stat().st_mtime_ns) for path in package.rglob("*.py")},
             "the judge's descriptors": _descriptors(),
-            "the judge's processes": set(processes.descendants(os.getpid())),
+            "the judge's processes": _processes([process.pid for process in waiting]),
             "the decoy's life": self._decoy.poll(),
             "the secret variable": os.environ.get(VARIABLE) == self._secret,
         }
@@ -116,6 +127,21 @@ def _open_all(device: torch.device) -> None:
     square = torch.ones(64, 64, dtype=torch.float64, device=device)
     torch.mm(square, square)
     torch.cuda.synchronize(device)
+
+
+def _processes(apart: Sequence[int]) -> set[int]:
+    """All that descend from this process, but those that are `apart` and descend from them, in a moment in which none
+    of these comes or goes: one that is being started does."""
+    while True:
+        others = _trees(apart)
+        found = set(processes.descendants(os.getpid()))
+        if others == _trees(apart):
+            return found - others
+        time.sleep(MOMENT_SECONDS)
+
+
+def _trees(roots: Sequence[int]) -> set[int]:
+    return {pid for root in roots for pid in (root, *processes.descendants(root))}
 
 
 def _descriptors() -> dict[str, int]:

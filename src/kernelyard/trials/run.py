@@ -18,7 +18,17 @@ from kernelyard.core.interrupts import deaf_children, end_with_parent
 from kernelyard.core.termination import terminated_like_interrupted
 from kernelyard.trials.canary import Canary
 from kernelyard.trials.sample import Kind, Sample
-from kernelyard.trials.trial import Court, Outcome, after, of_a_lost_judge, try_all, try_one
+from kernelyard.trials.trial import (
+    HONEST_LIMITS,
+    HOSTILE_LIMITS,
+    Court,
+    Outcome,
+    after,
+    of_a_lost_judge,
+    try_all,
+    try_one,
+)
+from kernelyard.trials.waiting import Waiting
 
 # After so many hostile samples an honest one is judged again.
 EVERY = 8
@@ -39,7 +49,12 @@ def run(
     looked at when all are done.
     """
     if jobs == 1:
-        with Canary(court.device) as canary:
+        with Canary(court.device) as canary, ExitStack() as stack:
+            if court.device.type != "cpu":
+                limits = (HONEST_LIMITS, HOSTILE_LIMITS)
+                waiting = stack.enter_context(Waiting(court.sandbox, str(court.device), *limits))
+                canary.leave_out(waiting.processes)
+                court = replace(court, waiting=waiting)
             yield from try_all(samples, control, court, canary, every=EVERY, on_start=on_start)
         return
     seats = list(itertools.islice(itertools.cycle(devices or [court.device]), jobs))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,6 +20,7 @@ from kernelyard.sandbox.pool import Pool, Post
 from kernelyard.suites.kernelbench import load_problem
 from kernelyard.trials.canary import MEMORY, Canary
 from kernelyard.trials.sample import Kind, Sample
+from kernelyard.trials.waiting import Waiting
 
 # Small enough that a bounded flood passes them on any machine. An honest sample may compile: torch's headers, compiled
 # beforehand by inductor, take more than 64 MiB.
@@ -49,6 +50,8 @@ class Court:
     sandbox: SandboxKind
     policy: Policy | None = None
     """In place of each sample's own."""
+    waiting: Waiting | None = None
+    """Workers that outlive a trial; without, each has its own."""
 
     @property
     def plan(self) -> Plan:
@@ -97,7 +100,9 @@ def judge(sample: Sample, court: Court) -> Verdict:
     # Most of the hostile are found out before there is anything to time, for which a second worker is wanted. Where it
     # is not started ahead a GPU waits for it, while its machine has cores to spare.
     ahead = 2 if honest or court.device.type != "cpu" else 1
-    with Pool(Post(court.sandbox, limits, str(court.device)), size=ahead, replenish=False) as pool:
+    post = Post(court.sandbox, limits, str(court.device))
+    kept = court.waiting.pool(limits) if court.waiting else None
+    with nullcontext(kept) if kept else Pool(post, size=ahead, replenish=False) as pool:
         return evaluate(
             load_problem(sample.problem),
             sample.source,
