@@ -368,8 +368,8 @@ class Exam:
             question, mark = several, self._by_its_ruler(several, tensors)
         if mark.status is Status.INCORRECT_VALUE:
             inputs = next(inputs for _, inputs in self.pieces(question.arguments))
-            by_loop = self.one_loop.passes(question, inputs, tensors, self._by_its_ruler, self._exact_on_device)
-            mark = by_loop or mark
+            marked, exact = self._by_its_ruler, self._exact_on_device
+            mark = self.one_loop.passes(question, inputs, tensors, mark, marked, exact) or mark
         return mark
 
     def _by_its_ruler(self, question: Question, tensors: Sequence[Tensor]) -> Mark:

@@ -19,12 +19,15 @@ from kernelyard.core.errors import FAULTS
 from kernelyard.core.verdict import Status
 from kernelyard.judge.coarse import PRODUCTS, coarse_answers
 from kernelyard.judge.contract import Mark
+from kernelyard.judge.parts import largest
 from kernelyard.judge.question import Question, tensors_of
 from kernelyard.judge.shaking import FEW, nonzero_place, with_changed
 from kernelyard.judge.summing import PARTS, rounding, with_sums_off
 
 SHORT = 10_000
 """Numbers of one sign, of the sum of whose products TF32 is off by 190 half ulps, where 130 are right."""
+GROSS = 2.0**-8
+"""Of the largest element: twice what bf16 is off by. Zeros, the first answer and the like need not be asked about."""
 # Inputs that are looked at, the largest first, and elements of each that are changed.
 INPUTS, DRAWS = 2, 4
 
@@ -66,12 +69,14 @@ class OneLoop:
         question: Question,
         inputs: list[Any],
         tensors: Sequence[Tensor],
+        refused: Mark,
         marked: Marked,
         exact_answer: Callable[[list[Any]], list[Tensor]],
     ) -> Mark | None:
         """The mark of an answer that is right by it; None for one that is not.
 
-        `inputs`: those of the question, or of a part of it. `exact_answer`: the float64 answers to inputs.
+        `refused`: the mark by its own ruler. `inputs`: those of the question, or of a part of it. `exact_answer`: the
+        float64 answers to inputs.
         """
 
         def ruler(asked: Question) -> Question | None:
@@ -96,6 +101,8 @@ class OneLoop:
         plain = ruler(question)
         if plain and _is_right(mark := marked(plain, tensors)):
             return self._passed(mark, 1.0)
+        if _is_gross(question, refused):
+            return None
         if off := with_sums_off(question, self._most, exact_answer):
             longer = ruler(off[1])
             if longer and _is_right(mark := marked(longer, tensors)) and tells_precision(longer, plain or question):
@@ -112,6 +119,12 @@ class OneLoop:
             f"right as one loop over {self._numbers:.0f} numbers is, if each sum is rounded to fp32; the"
             " reference's own error, multiplied as the problem allows, is less"
         )
+
+
+def _is_gross(question: Question, refused: Mark) -> bool:
+    """Whether it is farther off than any ruler may be long: halves are right by one that allows so much."""
+    held = zip(refused.errors, question.reference, strict=False)
+    return any(one.max_abs is None or one.max_abs > GROSS * largest(reference) for one, reference in held)
 
 
 def _is_right(mark: Mark) -> bool:
