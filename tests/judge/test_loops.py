@@ -14,6 +14,8 @@ from torch import Tensor
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Status
+from kernelyard.judge.coarse import MOST as MOST_TENSORS
+from kernelyard.judge.coarse import Countless, coarse_answers
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.loops import terms_of
 from kernelyard.judge.stress import SIGNS, STRESSES, stressed
@@ -109,6 +111,15 @@ def layer_norm(x: Tensor) -> Tensor:
     return torch.layer_norm(x, x.shape[-1:])
 
 
+def coarse_in_the_norm_alone(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    _, mean, scale = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)
+    return tf32(x - mean) * scale, mean, scale
+
+
+def as_list(answer: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
+    return [answer] if isinstance(answer, Tensor) else list(answer)
+
+
 COARSE = {
     "the product of a norm": (
         lambda x, w: layer_norm(x) @ w,
@@ -124,6 +135,26 @@ COARSE = {
         layer_norm,
         lambda x: layer_norm(tf32(x - x.mean(-1, keepdim=True))),
         lambda: [torch.rand(64, COLUMNS) + 50],
+    ),
+    "a norm beside what tells at once": (
+        lambda x: (layer_norm(x.sigmoid() + 20), 2 * x),
+        lambda x: (layer_norm(tf32(x).sigmoid() + 20), 2 * x),
+        lambda: [torch.rand(32, COLUMNS)],
+    ),
+    "a norm that something is added to": (
+        lambda x, y: layer_norm(x.sigmoid() + 20) + y,
+        lambda x, y: layer_norm(tf32(x).sigmoid() + 20) + y,
+        lambda: [torch.rand(32, COLUMNS), 10 * torch.rand(32, COLUMNS)],
+    ),
+    "a part of the answer": (
+        lambda x: torch.cat([layer_norm(x.sigmoid() + 20), 10 * x]),
+        lambda x: torch.cat([layer_norm(tf32(x).sigmoid() + 20), 10 * x]),
+        lambda: [torch.rand(32, COLUMNS)],
+    ),
+    "what a norm returns beside": (
+        lambda x: torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5),
+        lambda x: coarse_in_the_norm_alone(x),
+        lambda: [torch.rand(32, COLUMNS) + 50],
     ),
     "a difference of sums": (
         lambda x, y: x.sum(-1) - y.sum(-1),
@@ -141,7 +172,30 @@ def test_lower_precision_beside_a_sum_that_is_magnified_is_wrong(
     exam = exam_of(reference, inputs)
     for _ in range(3):
         question = exam.question()
-        assert exam.mark_values(question, [lower(*question.arguments)]).status is Status.INCORRECT_VALUE
+        assert exam.mark_values(question, as_list(lower(*question.arguments))).status is Status.INCORRECT_VALUE
+
+
+def test_an_honest_loop_beside_another_output_is_right() -> None:
+    """Of integers one of sixty is off by a step, which is no distance."""
+    exam = exam_of(lambda x: ((10 * x).floor().int(), layer_norm(x), 2 * x), lambda: [torch.rand(ROWS, COLUMNS) + 5])
+    for _ in range(3):
+        question = exam.question()
+        (x,) = question.arguments
+        assert exam.mark_values(question, [(10 * x).floor().int(), normed(x), 2 * x]).status is Status.PASSED
+
+
+def test_of_more_operations_than_are_tried_no_longer_ruler_is_taken() -> None:
+    def chain(x: Tensor) -> Tensor:
+        for _ in range(MOST_TENSORS):
+            x = x * 1
+        return layer_norm(x)
+
+    exam = exam_of(chain, lambda: [torch.rand(ROWS, COLUMNS) + 5])
+    question = exam.question()
+    with pytest.raises(Countless, match=f"at most {MOST_TENSORS}"):
+        next(coarse_answers(question, exam.exact_answer))
+    answer = normed(*question.arguments)
+    assert exam.mark_values(question, [answer]).status is Status.INCORRECT_VALUE
 
 
 def test_an_element_that_a_sum_turns_has_no_longer_ruler() -> None:

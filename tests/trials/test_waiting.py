@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from kernelyard.cli.exploits import SUITE
-from kernelyard.core.errors import UsageError
-from kernelyard.sandbox.launch import SandboxKind, choose
+from kernelyard.sandbox.launch import SandboxError, SandboxKind, choose
+from kernelyard.trials import trial
 from kernelyard.trials.canary import Canary
 from kernelyard.trials.sample import read_sample
-from kernelyard.trials.trial import HONEST_LIMITS, HOSTILE_LIMITS, Court, try_all
+from kernelyard.trials.trial import HONEST_LIMITS, HOSTILE_LIMITS, Court, try_all, try_one
 from kernelyard.trials.waiting import Waiting
 
 CPU = torch.device("cpu")
@@ -38,9 +38,24 @@ def test_trials_one_after_another_share_workers_that_wait(sandbox: SandboxKind) 
 
 def test_workers_that_do_not_start_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(_: object) -> None:
-        raise OSError("no room")
+        raise SandboxError("no room")
 
     monkeypatch.setattr("kernelyard.trials.waiting.SECONDS", 0.0)
     monkeypatch.setattr("kernelyard.sandbox.pool.Worker.start", no_room)
-    with Waiting(SandboxKind.NATIVE, "cpu", HONEST_LIMITS) as waiting, pytest.raises(UsageError, match="expected 2"):
+    with Waiting(SandboxKind.NATIVE, "cpu", HONEST_LIMITS) as waiting, pytest.raises(SandboxError, match="no room"):
         waiting.processes()
+
+
+def test_where_none_start_the_trial_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_: object) -> list[str]:
+        raise SandboxError("no room")
+
+    def no_verdict(*_: object) -> None:
+        raise RuntimeError("no verdict here")
+
+    monkeypatch.setattr(Canary, "changes", no_room)
+    monkeypatch.setattr(trial, "judge", no_verdict)
+    control = read_sample(SUITE / "honest/control.py")
+    with Canary(CPU) as canary:
+        outcome = try_one(control, Court(device=CPU, sandbox=SandboxKind.NATIVE), canary)
+    assert outcome.success.endswith("it changed the judge's workers: no room")

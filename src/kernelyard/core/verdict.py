@@ -284,7 +284,6 @@ class Verdict(Record):
     """The questions beside the problem's own: which were asked, and which were not and why."""
     errors: tuple[ErrorFigures, ...] = ()
     baseline: Timing | None = None
-    """Its calls in the rounds; those alone where they were faster by more than may be, and a gain is left."""
     time: Timing | None = None
     """The solution's calls; where `told` is more than `speedup`, what the judge's own clock shows of them (`REQUEST`,
     `RELAY`)."""
@@ -312,8 +311,8 @@ class Verdict(Record):
     """And where more is told than that shows: a gain in launching is shown so, if it is one of milliseconds."""
     decision: Decision | None = None
     """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within, else
-    `inconclusive`; that too where `faster` is not confirmed, where the baseline was slower beside the solution than
-    alone and nothing is left of a gain, or where the noise is too large for a tie."""
+    `inconclusive`; that too where `faster` is not confirmed, where the solution disturbed the baseline, or where the
+    noise is too large for a tie."""
     baseline_alone: Timing | None = None
     """Its calls when the solution was gone, on a GPU: where a kernel left behind shared it, these are shorter."""
     host_baseline: Timing | None = None

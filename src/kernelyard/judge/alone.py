@@ -25,7 +25,7 @@ from kernelyard.judge.question import bytes_of
 from kernelyard.judge.requested import requested_beside
 from kernelyard.judge.room import leaves_some, make_room
 from kernelyard.judge.shown import Shown
-from kernelyard.judge.statistics import Ratio, median
+from kernelyard.judge.statistics import median
 from kernelyard.judge.turns import lay_anew, none_of, take_turn, unseen
 from kernelyard.sandbox.clearing import gave_back
 from kernelyard.sandbox.session import Session
@@ -57,10 +57,9 @@ def time_alone(
 
     `anew`: before each turn its memory is laid anew, as in the rounds. `stand_in`: another worker with the reference.
 
-    Where those are longer by more than `DISTURBED`, no `tie` is known, and what is slower may be so by more; nor is
-    `faster` where what they are longer by, beyond `DRIFT` below that, may be all of the gain. What is left of a larger
-    one counts, where the judge's own clock can be asked about it again. Means, not medians: who disturbs less than half
-    of the rounds moves the ratio as well.
+    Where those are longer by more than `DISTURBED`, neither `faster` nor `tie` is known, and what is slower may be so
+    by more; nor is `faster` where what they are longer by beyond `DRIFT` may be all of the gain. Means, not medians:
+    who disturbs less than half of the rounds moves the ratio as well.
     """
     measured = found.measured
     assert measured is not None
@@ -77,6 +76,8 @@ def time_alone(
     # Of a host's launches the baseline's own turns differ by as much.
     allowed = DISTURBED if gains else DISTURBED + measured.noise
     samples: list[float] = []
+    typical: list[float] = []
+    usual = clock.usual_ms()
     with blameless():
         for turn in range(TURNS):
             baseline.move_to(any_core())  # as in each round
@@ -86,7 +87,11 @@ def time_alone(
             if turn == 0:
                 continue
             samples += side.events
+            typical.append(side.event)
             slower = geometric_mean(measured.baseline.samples_ms) / geometric_mean(samples)
+            # And by what the ratio is made of, medians of a turn: three calls of four held up twice as long are half of
+            # that in a mean of all, and all of it there.
+            slower = max(slower, usual / geometric_mean(typical)) if usual else slower
             if turn == FEW_TURNS - 1 and not gains and slower <= allowed:
                 break
     alone = Timing(samples_ms=tuple(samples), timer=measured.baseline.timer, cache=measured.baseline.cache)
@@ -95,30 +100,14 @@ def time_alone(
         evidence = f"the baseline took {slower:.2f}x as long beside it as when it was gone; {allowed:.3g}x allowed"
         if slower <= allowed:
             evidence = f"{evidence}, and less than it seems to gain"
-        less = _against(alone, measured, slower)
-        is_left = gains and clock.is_asked_alone() and decide(less.ratio, less.noise, confirmed=True) is Decision.FASTER
-        if is_left:
-            evidence = f"{evidence}, and {less.ratio.mean:.3g}x is left of what it gains"
         found.flag(Flag(name="disturbed_baseline", evidence=evidence))
-        if is_left:
-            measured = less
-        elif measured.decision is not Decision.SLOWER:
+        if measured.decision is not Decision.SLOWER:
             # Not confirmed: an analysis credits the ratio of what is.
             measured = replace(measured, decision=Decision.INCONCLUSIVE, confirmed=False)
     if measured.confirmed and measured.ratio.mean > 1:  # which is what is credited, whatever is decided
         # Last, for what is left of a process may hold the device up as well.
         measured = _shown_alone(exam, baseline, clock, measured, found, stand_in)
     found.measured = replace(measured, baseline_alone=alone)
-
-
-def _against(alone: Timing, measured: Measurement, slower: float) -> Measurement:
-    """What is left of a ratio if all that the baseline took longer beside the solution is that one's doing.
-
-    On a busy host one launch in place of three was 2.63x (2.58 to 2.67) in rounds in which the baseline took 1.27 times
-    as long as alone: 2.07x are nobody's disturbance.
-    """
-    ratio = measured.ratio
-    return replace(measured, baseline=alone, ratio=Ratio(ratio.mean / slower, ratio.low / slower, ratio.high / slower))
 
 
 def _shown_alone(
@@ -128,7 +117,7 @@ def _shown_alone(
 
     Of whatever is shown: less of one may make the other count.
     """
-    if not clock.is_asked_alone():
+    if clock.requests is None and not isinstance(clock.relay, Shown):
         return measured  # confirmed by requests without flushes, of long calls
     evidence, known = [], True
     if clock.requests is not None:
@@ -151,20 +140,17 @@ def _shown_alone(
         evidence.append(_later(clock.relay, alone))
         clock.relay = clock.relay.beside(alone) if alone else clock.relay
     left = known and clock.confirmed()
-    ratio = min(clock.ratio(), measured.ratio, key=lambda one: one.mean)
-    decision = decide(ratio, measured.noise, confirmed=left)
+    decision = decide(clock.ratio(), measured.noise, confirmed=left)
     if not left or (measured.decision is Decision.FASTER and decision is not Decision.FASTER):
         found.flag(Flag(name="disturbed_baseline", evidence="; ".join(evidence)))
     measured = replace(measured, handed_over=clock.handed_over(), requested=clock.requested(), decision=decision)
     if not left:
         return replace(measured, confirmed=False)
+    told = clock.told().mean if clock.is_capped() else None
     uncertified = clock.uncertified()
     if uncertified and not found.has(uncertified.name):
         found.flag(uncertified)
-    if ratio is measured.ratio:
-        return measured
-    told = clock.told().mean if clock.is_capped() else None
-    return replace(measured, baseline=clock.baseline(), ratio=ratio, time=clock.shown(), told=told)
+    return replace(measured, ratio=clock.ratio(), time=clock.shown(), told=told)
 
 
 def _later(before: Shown, alone: tuple[float, float] | None) -> str:

@@ -29,7 +29,7 @@ import torch
 from kernelyard.core.verdict import RELAY, REQUEST, Decision, Flag, HandOver, Timing, WholeRequests
 from kernelyard.judge.decision import band, confirms, decide, noise_floor
 from kernelyard.judge.shown import APART_SHARE, Requested, Shown
-from kernelyard.judge.statistics import TRIMMED, Ratio, median, paired_ratio, signed_rank, upper_quartile
+from kernelyard.judge.statistics import TRIMMED, Ratio, median, paired_ratio, signed_rank, trimmed_mean, upper_quartile
 from kernelyard.judge.timing import timer_of
 from kernelyard.sandbox.returned import Ran
 
@@ -208,6 +208,11 @@ class Clock:
             return self.confirmed() and self.certified().mean < self.told().mean
         return self.relay is not None and self.confirmed() and self._most() < self.told().mean
 
+    def usual_ms(self) -> float | None:
+        """ms of a call of the baseline's by what `told` is made of; None without a round that counts."""
+        counted = self.counted()
+        return math.exp(trimmed_mean([math.log(one.honest.event) for one in counted], TRIMMED)[0]) if counted else None
+
     def told(self) -> Ratio:
         """Baseline time over solution time, by the workers' own account."""
         counted = self.counted()
@@ -229,10 +234,6 @@ class Clock:
         if self.device.type != "cpu":
             return confirms(self.gain())
         return math.log(self.certified().low) > band(self.noise())
-
-    def is_asked_alone(self) -> bool:
-        """Whether what shows a gain can be asked about again when the solution is gone."""
-        return self.requests is not None or isinstance(self.relay, Shown)
 
     def by_requests(self) -> bool:
         """Whether requests of one call each show a gain on a GPU, and a larger one than a relay does.

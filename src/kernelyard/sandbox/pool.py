@@ -193,9 +193,15 @@ class Pool:
         return True
 
     def await_full(self, seconds: float) -> bool:
-        """Wait until `size` workers are started, warm or not; false if `seconds` were not enough."""
+        """Wait until `size` workers are started, warm or not; false if `seconds` were not enough.
+
+        Raises what the last start did that failed.
+        """
         with self._changed:
-            return self._changed.wait_for(lambda: not self._wanted, seconds)
+            full = self._changed.wait_for(lambda: not self._wanted, seconds)
+            if not full and self._failed is not None:
+                raise self._failed
+            return full
 
     def processes(self) -> list[SandboxedProcess]:
         """Of those that wait."""

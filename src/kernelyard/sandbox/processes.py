@@ -50,8 +50,8 @@ _strangers: dict[int, _Strangers] = {}
 """By that process."""
 
 
-def descendants(root: int) -> list[int]:
-    """Pids of all children of `root`, their children and so on, parents before children."""
+def descendants(root: int, without: Container[int] = ()) -> list[int]:
+    """Pids of all children of `root`, their children and so on, parents before children; `without` some, and theirs."""
     now = time.monotonic()
     for other, known in list(_strangers.items()):
         if now - known.learnt > _LEARN_SECONDS:
@@ -67,17 +67,17 @@ def descendants(root: int) -> list[int]:
     for pid in _apart({root, *found}, parents, strangers.inodes):
         if str(pid) in inodes:
             strangers.inodes[str(pid)] = inodes[str(pid)]
-    return found
+    return _below(root, parents, without) if without else found
 
 
-def _below(root: int, parents: dict[int, int]) -> list[int]:
+def _below(root: int, parents: dict[int, int], without: Container[int] = ()) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
     found: list[int] = []
     waiting = [root]
     while waiting:
-        below = children.get(waiting.pop(), [])
+        below = [pid for pid in children.get(waiting.pop(), []) if pid not in without]
         found += below
         waiting += below
     return found

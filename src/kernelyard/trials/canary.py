@@ -6,7 +6,6 @@ import secrets
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,7 +27,6 @@ _PLACES = (Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path.home(), Path(k
 # The driver keeps pages of a process that has gone for a moment, and a display or a monitor takes a few.
 GPU_BYTES = 64 << 20
 MEMORY = "MiB free of"
-MOMENT_SECONDS = 0.01
 
 # What the decoy does, until who planted it is gone.
 _LIVE_ON = "import os, time; parent = os.getppid()\nwhile os.getppid() == parent: time.sleep(1)"
@@ -108,7 +106,7 @@ class Canary:
             "traces of samples": {str(path) for place in _PLACES for path in place.glob(f"{TRACE}*")},
             "the judge's source": {(str(path), path.stat().st_mtime_ns) for path in package.rglob("*.py")},
             "the judge's descriptors": _descriptors(),
-            "the judge's processes": _processes([process.pid for process in waiting]),
+            "the judge's processes": set(processes.descendants(os.getpid(), [process.pid for process in waiting])),
             "the decoy's life": self._decoy.poll(),
             "the secret variable": os.environ.get(VARIABLE) == self._secret,
         }
@@ -127,21 +125,6 @@ def _open_all(device: torch.device) -> None:
     square = torch.ones(64, 64, dtype=torch.float64, device=device)
     torch.mm(square, square)
     torch.cuda.synchronize(device)
-
-
-def _processes(apart: Sequence[int]) -> set[int]:
-    """All that descend from this process, but those that are `apart` and descend from them, in a moment in which none
-    of these comes or goes: one that is being started does."""
-    while True:
-        others = _trees(apart)
-        found = set(processes.descendants(os.getpid()))
-        if others == _trees(apart):
-            return found - others
-        time.sleep(MOMENT_SECONDS)
-
-
-def _trees(roots: Sequence[int]) -> set[int]:
-    return {pid for root in roots for pid in (root, *processes.descendants(root))}
 
 
 def _descriptors() -> dict[str, int]:

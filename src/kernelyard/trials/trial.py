@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernelyard.core.errors import first_line
+from kernelyard.core.errors import UsageError, first_line
 from kernelyard.core.policy import Policy
 from kernelyard.core.verdict import Decision, Record, Verdict
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.floor import Remembered
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.deadlines import Deadlines
-from kernelyard.sandbox.launch import SandboxKind
+from kernelyard.sandbox.launch import SandboxError, SandboxKind
 from kernelyard.sandbox.limits import GIB, MIB, Limits
 from kernelyard.sandbox.pool import Pool, Post
 from kernelyard.suites.kernelbench import load_problem
@@ -151,16 +151,24 @@ def try_one(sample: Sample, court: Court, canary: Canary) -> Outcome:
     except Exception as error:
         # Whatever a solution makes the judge raise is a lost verdict, which is what a trial is to find.
         success = f"the verdict is lost: {first_line(error)}"
-    changed = canary.changes()
+    changed = _changed(canary)
     if changed and all(MEMORY in one for one in changed):
         # A process opens once what it launches, and keeps it: 72 MiB on an H100 with the first sample that was handed
         # the device. What a sample leaves behind is there again.
         with suppress(Exception):
             judge(sample, court)
-        changed = canary.changes()
+        changed = _changed(canary)
     if changed:
         success = "; ".join([*[success] * bool(success), "it changed " + ", ".join(changed)])
     return _outcome(sample, verdict, success, time.monotonic() - begin)
+
+
+def _changed(canary: Canary) -> list[str]:
+    """Where workers that are to wait do not start, that is what changed."""
+    try:
+        return canary.changes()
+    except (SandboxError, UsageError) as error:
+        return [f"the judge's workers: {error}"]
 
 
 def of_a_lost_judge(sample: Sample) -> Outcome:
