@@ -36,6 +36,10 @@ def softmax(x: Tensor) -> Tensor:
     return e / summed(e).unsqueeze(-1)
 
 
+def layer_norm(x: Tensor) -> Tensor:
+    return torch.layer_norm(x, x.shape[-1:])
+
+
 def normed(x: Tensor) -> Tensor:
     mean = summed(x).unsqueeze(-1) / x.shape[-1]
     return (x - mean) * (summed((x - mean) ** 2).unsqueeze(-1) / x.shape[-1] + 1e-5).rsqrt()
@@ -59,7 +63,7 @@ def exam_of(reference: Callable[..., Tensor], inputs: Callable[[], list[Tensor]]
 CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], Callable[[], list[Tensor]]]] = {
     "sum": (lambda x: x.sum(-1), summed, lambda: [torch.rand(ROWS, COLUMNS)]),
     "softmax": (lambda x: x.softmax(-1), softmax, lambda: [torch.rand(ROWS, COLUMNS)]),
-    "layer_norm": (lambda x: torch.layer_norm(x, (COLUMNS,)), normed, lambda: [torch.rand(ROWS, COLUMNS)]),
+    "layer_norm": (layer_norm, normed, lambda: [torch.rand(ROWS, COLUMNS)]),
     "mean": (lambda x: x.mean(), lambda x: summed(x.sum(-1)) / x.numel(), lambda: [torch.rand(1024, 256)]),
     "matmul": (lambda a, b: a @ b, matmul, lambda: [torch.rand(32, COLUMNS), torch.rand(COLUMNS, 24)]),
 }
@@ -84,7 +88,7 @@ def by_rows(norm: Callable[[Tensor], Tensor], *shape: int) -> Callable[[Tensor],
 
 
 NORMS: dict[str, Callable[[Tensor], Tensor]] = {
-    "layer": lambda x: torch.layer_norm(x, x.shape[-1:]),
+    "layer": layer_norm,
     "group": by_rows(lambda x: torch.group_norm(x, 8), ROWS // 8, 8, COLUMNS),
     "instance": by_rows(torch.nn.functional.instance_norm, ROWS // 8, 8, COLUMNS),
     "batch": lambda x: torch.nn.functional.batch_norm(x.T, None, None, training=True, eps=1e-5).T.contiguous(),
@@ -105,10 +109,6 @@ def test_a_loops_mean_that_a_difference_magnifies_is_right_and_lower_precision_i
         for lower in (tf32, lambda x: x.half().float(), lambda x: x.bfloat16().float()):
             mark = exam.mark_values(question, [norm(lower(*question.arguments))])
             assert mark.status is Status.INCORRECT_VALUE
-
-
-def layer_norm(x: Tensor) -> Tensor:
-    return torch.layer_norm(x, x.shape[-1:])
 
 
 def coarse_in_the_norm_alone(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,7 +153,7 @@ COARSE = {
     ),
     "what a norm returns beside": (
         lambda x: torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5),
-        lambda x: coarse_in_the_norm_alone(x),
+        coarse_in_the_norm_alone,
         lambda: [torch.rand(32, COLUMNS) + 50],
     ),
     "a difference of sums": (
@@ -216,7 +216,7 @@ def test_a_few_numbers_have_no_longer_ruler() -> None:
 
 def test_a_variance_in_one_pass_is_wrong_far_from_zero() -> None:
     # It loses as the square of what a loop's mean loses by: at 5 it is as right as that, in one question of ten.
-    exam = exam_of(NORMS["layer"], lambda: [torch.rand(ROWS, COLUMNS) + 40])
+    exam = exam_of(layer_norm, lambda: [torch.rand(ROWS, COLUMNS) + 40])
     question = exam.question()
     x = question.arguments[0]
     mean = x.mean(-1, keepdim=True)
@@ -326,8 +326,8 @@ def test_a_loops_error_over_all_numbers_is_that_of_parts() -> None:
 
 
 def test_a_loop_of_doubles_is_off_by_their_own_half_ulps() -> None:
-    exam = Exam(problem(NORMS["layer"], lambda: [torch.rand(ROWS, COLUMNS) + 5]), torch.float64, CPU, Tolerance())
+    exam = Exam(problem(layer_norm, lambda: [torch.rand(ROWS, COLUMNS) + 5]), torch.float64, CPU, Tolerance())
     question = exam.first_question()
     (x,) = question.arguments
-    single = NORMS["layer"](x.float()).double()
+    single = layer_norm(x.float()).double()
     assert exam.mark_values(question, [single]).status is Status.INCORRECT_VALUE

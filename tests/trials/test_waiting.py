@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("sandbox", dict.fromkeys([choose(None, "cpu"), SandboxKind.NATIVE]))
 def test_trials_one_after_another_share_workers_that_wait(sandbox: SandboxKind) -> None:
     control, cheat = (read_sample(SUITE / name) for name in ("honest/control.py", "zeros.py"))
-    with Canary(CPU) as canary, Waiting(sandbox, "cpu", HONEST_LIMITS, HOSTILE_LIMITS) as waiting:
+    with Canary(CPU) as canary, Waiting.opened(sandbox, "cpu", HONEST_LIMITS, HOSTILE_LIMITS) as waiting:
         canary.leave_out(waiting.processes)
         first = {process.pid for process in waiting.processes()}
         court = replace(Court(device=CPU, sandbox=sandbox), waiting=waiting)
@@ -42,7 +42,8 @@ def test_workers_that_do_not_start_are_said(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("kernelyard.trials.waiting.SECONDS", 0.0)
     monkeypatch.setattr("kernelyard.sandbox.pool.Worker.start", no_room)
-    with Waiting(SandboxKind.NATIVE, "cpu", HONEST_LIMITS) as waiting, pytest.raises(SandboxError, match="no room"):
+    opened = Waiting.opened(SandboxKind.NATIVE, "cpu", HONEST_LIMITS)
+    with opened as waiting, pytest.raises(SandboxError, match="no room"):
         waiting.processes()
 
 

@@ -72,6 +72,11 @@ def rounded(x: Tensor, bits: int) -> Tensor:
     return torch.where(held.isfinite(), whole.view(torch.float64), held)
 
 
+def is_named(func: Any, parts: Sequence[str]) -> bool:
+    """Whether an operation of torch's, not one that looks at each element by itself, has one of these in its name."""
+    return torch.Tag.pointwise not in func.tags and any(part in func.overloadpacket.__name__ for part in parts)
+
+
 class _Coarse(TorchDispatchMode):
     """One tensor that an operation returns, or the factors of one product, are rounded; all are counted."""
 
@@ -81,7 +86,7 @@ class _Coarse(TorchDispatchMode):
         self.returned = self.products = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
-        if torch.Tag.pointwise not in func.tags and any(part in func.overloadpacket.__name__ for part in PRODUCTS):
+        if is_named(func, PRODUCTS):
             if self.products == self._product:
                 args = _with_coarse_factors(func.overloadpacket.__name__, args, self._bits)
             self.products += 1

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelyard.core.errors import FAULTS
 from kernelyard.core.verdict import Status
-from kernelyard.judge.coarse import PRODUCTS, coarse_answers
+from kernelyard.judge.coarse import PRODUCTS, coarse_answers, is_named
 from kernelyard.judge.contract import Mark
 from kernelyard.judge.parts import largest
 from kernelyard.judge.question import Question, tensors_of
@@ -182,8 +182,7 @@ class _Sums(TorchDispatchMode):
         self.seen = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
-        name = func.overloadpacket.__name__
-        self.seen |= torch.Tag.pointwise not in func.tags and any(part in name for part in ADDS_UP)
+        self.seen |= is_named(func, ADDS_UP)
         return func(*args, **(kwargs or {}))
 
 

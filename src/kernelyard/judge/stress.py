@@ -29,6 +29,7 @@ from kernelyard.judge.parts import largest
 from kernelyard.judge.question import Question
 from kernelyard.judge.reference import InvalidProblem
 from kernelyard.judge.shaking import Unsteady, nonzero_place, shaken_answer, with_changed
+from kernelyard.judge.summing import HALF_ULP
 from kernelyard.sandbox.wire import named_leaves
 
 SCALES_UP, SCALE_DOWN = (512.0, 64.0, 16.0), 2.0**-10
@@ -49,10 +50,6 @@ STEPS = (2.0, 64.0)
 # amplified so much that luck decides who is eight times off. Eight ulps for a dtype whose ulps are larger, and eight
 # times what the honest answer is off by anyhow: a convolution in TF32 is off by a thousandth.
 ILL_CONDITIONED = 2.0**-12
-# exp(x - log(sum(exp(x)))) is an honest softmax: what it takes exp of is rounded as numbers as large as x are, in fp32
-# (kernels for halves hold it so too), and no ulp of an input moves an element that outweighs its row. Held to less, it
-# was refused in 7 of 1000 questions of 32 rows, where no two elements of a row were near one another.
-HALF_ULP = torch.finfo(torch.float32).eps / 2
 # Two shaken answers and the honest one: that all three are lucky where ours is not has odds of a few in ten thousand.
 SHAKES, ONE_SHAKE = 2, 1 << 22
 
@@ -230,6 +227,9 @@ def _fair(exam: Exam, question: Question, size: float = 1.0) -> Question:
     `size`: of what an honest answer may hold on its way, where that is larger than one.
     """
     shakes = SHAKES if sum(answer.numel() for answer in question.honest) <= ONE_SHAKE else 1
+    # exp(x - log(sum(exp(x)))) is an honest softmax: what it takes exp of is rounded as numbers as large as x are, in
+    # fp32 (kernels for halves hold it so too), and no ulp of an input moves an element that outweighs its row. Held to
+    # less, it was refused in 7 of 1000 questions of 32 rows, where no two elements of a row were near one another.
     held = min(ILL_CONDITIONED, HALF_ULP * max(size, 1.0))
     rulers = []
     for honest, reference, noise in zip(question.honest, question.reference, exam.noise, strict=True):

@@ -52,7 +52,7 @@ def run(
         with Canary(court.device) as canary, ExitStack() as stack:
             if court.device.type != "cpu":
                 limits = (HONEST_LIMITS, HOSTILE_LIMITS)
-                waiting = stack.enter_context(Waiting(court.sandbox, str(court.device), *limits))
+                waiting = stack.enter_context(Waiting.opened(court.sandbox, str(court.device), *limits))
                 canary.leave_out(waiting.processes)
                 court = replace(court, waiting=waiting)
             yield from try_all(samples, control, court, canary, every=EVERY, on_start=on_start)

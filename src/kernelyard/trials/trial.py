@@ -101,7 +101,7 @@ def judge(sample: Sample, court: Court) -> Verdict:
     # is not started ahead a GPU waits for it, while its machine has cores to spare.
     ahead = 2 if honest or court.device.type != "cpu" else 1
     post = Post(court.sandbox, limits, str(court.device))
-    kept = court.waiting.pool(limits) if court.waiting else None
+    kept = court.waiting.pools[limits] if court.waiting else None
     with nullcontext(kept) if kept else Pool(post, size=ahead, replenish=False) as pool:
         return evaluate(
             load_problem(sample.problem),
