@@ -208,6 +208,12 @@ def test_an_element_that_a_sum_turns_has_no_longer_ruler() -> None:
         assert torch.equal(off[1].ruler[0], question.reference[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_have_no_longer_ruler(dtype: torch.dtype) -> None:
+    exam = Exam(problem(layer_norm, lambda: [torch.rand(ROWS, COLUMNS) + 5]), dtype, CPU, Tolerance())
+    assert with_sums_off(exam.first_question(), math.inf, lambda _: pytest.fail("nobody need be asked")) is None
+
+
 def test_a_few_numbers_have_no_longer_ruler() -> None:
     exam = exam_of(lambda x: x.mean() - x.square().mean(), lambda: [torch.rand(1024, 1024)])
     off = with_sums_off(exam.question(), math.inf, exam.exact_answer)

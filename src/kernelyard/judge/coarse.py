@@ -32,10 +32,9 @@ class Countless(Exception):
 
 def coarse_answers(question: Question, exact_answer: Callable[[list[Any]], list[Tensor]]) -> Iterator[list[Tensor]]:
     """Float64 answers with one thing rounded, by the bits of each coarser dtype: an output, an input, a tensor that one
-    of the reference's operations returns, the factors of one product. Raises Countless."""
-    finest = max((own.dtype for own in question.honest if own.dtype in BITS), key=_bits_of, default=None)
-    if finest is None:
-        return
+    of the reference's operations returns, the factors of one product. Raises Countless, and ValueError where no
+    answer is in single or double precision."""
+    finest = max((own.dtype for own in question.honest if own.dtype in BITS), key=_bits_of)
     with _Coarse(BITS[finest][0]) as counted:
         exact_answer(question.arguments)
     if counted.returned > MOST:

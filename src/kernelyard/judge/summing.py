@@ -58,10 +58,13 @@ def with_sums_off(
     question: Question, most: float, exact_answer: Callable[[list[Any]], list[Tensor]]
 ) -> tuple[float, Question] | None:
     """Over how many numbers its longest sum is, and the question with a ruler as long as its sums make it, if each over
-    `most` numbers or fewer is off as a loop's is. None where float64 asks torch for none.
+    `most` numbers or fewer is off as a loop's is. None where float64 asks torch for none, and where all answers are
+    halves or integers: a loop's rounding does not show in them, and no coarser dtype bounds that ruler.
     """
     numbers = [own.dtype for own in question.honest if own.is_floating_point()]
-    half_ulp = min([HALF_ULP, *(torch.finfo(dtype).eps / 2 for dtype in numbers)])
+    half_ulp = min((torch.finfo(dtype).eps / 2 for dtype in numbers), default=math.inf)
+    if half_ulp > HALF_ULP:
+        return None
     seed = secrets.randbits(31)
     answers = []
     try:
