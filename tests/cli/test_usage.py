@@ -33,7 +33,6 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
     [
         (["eval", "nope.py", SOLUTION], "nope.py: no such file; expected a problem file that defines Model"),
         (["eval", PROBLEM, "nope.py"], "nope.py: no such file; expected a solution file that defines ModelNew"),
-        (["eval", PROBLEM, "{broken}"], "broken.py:1: syntax error"),
         (["eval", "{broken}", SOLUTION], "broken.py:1: syntax error"),
         (["eval", "{raises}", SOLUTION], "raises.py: fails to load: ZeroDivisionError"),
         (["eval", "{exits}", SOLUTION], "exits.py: fails to load: SystemExit: 0"),

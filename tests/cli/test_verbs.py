@@ -44,6 +44,15 @@ def test_eval_says_no_with_exit_code_1() -> None:
     assert record["status"] == "incorrect_value" and record["speedup"] is None and record["time"] is None
 
 
+def test_of_an_answer_that_is_no_python_eval_has_a_record_as_a_run_has(tmp_path: Path) -> None:
+    answer = tmp_path / "answer.py"
+    answer.write_text("Here is the kernel:\nclass ModelNew: ...\n")
+    done = kernelyard("eval", str(JUDGE / "problem.py"), str(answer), "--json")
+    assert done.returncode == 1
+    assert done.stdout.startswith("answer.py on problem.py: compile_error in phase compile")
+    assert json.loads(done.stdout.splitlines()[-1])["status"] == "compile_error"
+
+
 def test_eval_has_a_deadline_for_each_phase(tmp_path: Path) -> None:
     """Its import takes longer than a checked request may, and then it does not come back."""
     slow = tmp_path / "slow.py"

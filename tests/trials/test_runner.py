@@ -145,6 +145,7 @@ def test_a_folder_without_samples_is_one_line(tmp_path: Path, refused: Callable[
         (("catalogue: A1", "catalog: A1"), "unknown line"),
         (("catalogue: A1", "device: tpu"), "unknown device"),
         (("catalogue: A1", "slow: maybe"), "unknown slow"),
+        (("import torch\n", "import\n"), "sample.py:8: syntax error"),
     ],
 )
 def test_a_sample_that_does_not_say_what_it_is_is_refused(

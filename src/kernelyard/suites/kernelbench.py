@@ -14,6 +14,7 @@ import io
 import json
 import sys
 import types
+from contextlib import suppress
 from pathlib import Path
 
 from kernelyard.core.errors import FAULTS, UsageError, first_line, unknown
@@ -108,10 +109,15 @@ def _allow_nonfinite(path: Path, declared: object) -> bool | frozenset[str]:
 
 
 def read_solution(path: Path) -> Source:
-    """Parse, and never run, a solution file; raises UsageError for one that defines no `ModelNew`."""
+    """Parse, and never run, a solution file; raises UsageError for one that defines no `ModelNew`.
+
+    What is no Python at all is the judge's to tell: it is a model's answer as often as a slip, and has a verdict.
+    """
     source = read_source(path, "solution", "ModelNew")
-    if "ModelNew" not in _bound_names(path, without_mark(source.text)):
-        raise UsageError(f"{path}: no ModelNew; expected a class ModelNew with the constructor and forward of Model")
+    with suppress(_NotPython):
+        if "ModelNew" not in _bound_names(path, without_mark(source.text)):
+            expected = "a class ModelNew with the constructor and forward of Model"
+            raise UsageError(f"{path}: no ModelNew; expected {expected}")
     if too_large(source):
         raise UsageError(f"{path}: more than a worker is given; expected {MAX_SOLUTION_BYTES} bytes of text at most")
     return source
@@ -122,6 +128,10 @@ def too_large(source: Source) -> bool:
     return len(json.dumps(source.text)) > MAX_SOLUTION_BYTES
 
 
+class _NotPython(UsageError):
+    """A file does not parse."""
+
+
 def _bound_names(path: Path, text: str) -> set[str]:
     """Names that the file binds anywhere: classes, functions, assignments, imports."""
     try:
@@ -129,7 +139,7 @@ def _bound_names(path: Path, text: str) -> set[str]:
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         where = f"{path}:{line}" if line else str(path)
-        raise UsageError(f"{where}: syntax error: {getattr(error, 'msg', error)}; expected a Python file") from None
+        raise _NotPython(f"{where}: syntax error: {getattr(error, 'msg', error)}; expected a Python file") from None
     except (RecursionError, MemoryError):
         raise UsageError(f"{path}: nested too deeply to parse; expected a Python file") from None
     names: set[str] = set()

@@ -86,7 +86,10 @@ class Sample:
 def read_sample(path: Path) -> Sample:
     """The sample in `path`. Raises UsageError where its docstring does not say what is needed."""
     source = read_solution(path)
-    text = ast.get_docstring(ast.parse(source.text)) or ""
+    try:
+        text = ast.get_docstring(ast.parse(source.text)) or ""
+    except SyntaxError as error:
+        raise UsageError(f"{path}:{error.lineno}: syntax error: {error.msg}; expected a Python file") from None
     lines = dict(_LINE.findall(text))
     missing = {"expect", "class"} - lines.keys()
     if missing:
