@@ -62,12 +62,12 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Stand:
 
 
 def loaded(level: str) -> Suite:
-    return Selection(source="huggingface", level=level).load("float32", "cpu")
+    return Selection(source="huggingface", level=[level]).load("float32", "cpu")
 
 
 def of_checkout(folder: Path) -> tuple[Suite, Rows]:
     """The first level of a checkout, and its rows as the Hub has them."""
-    local = Selection(source=str(checkout(folder)), level="1").load("float32", "cpu")
+    local = Selection(source=str(checkout(folder)), level=["1"]).load("float32", "cpu")
     rows = [
         {"code": entry.source.text, "level": 1, "name": entry.name.removesuffix(".py"), "problem_id": entry.number}
         for entry in reversed(local.entries)

@@ -252,7 +252,7 @@ def test_a_listing_says_on_how_many_problems_admission_did_not_decide(
     decided: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was too large for the machine looked as sound as what was looked at."""
-    suite = Selection(source=str(checkout(tmp_path)), level="3").load("float32", "cpu")
+    suite = Selection(source=str(checkout(tmp_path)), level=["3"]).load("float32", "cpu")
     table = tmp_path / "marks.json"
     table.write_text(
         json.dumps({e.source.sha256: {"problem": e.name, "reasons": {"float32": ""}} for e in suite.entries[:decided]})
@@ -437,7 +437,7 @@ def test_every_problem_of_a_checkout_of_kernelbench_is_counted_as_on_the_page(
     level: int, page: dict[str, list[str]]
 ) -> None:
     """But for those that import what is not installed here, by name: two of level 3 and all of level 4 are such."""
-    suite = Selection(source=os.environ["KERNELYARD_KERNELBENCH"], level=str(level)).load("float32", "cpu")
+    suite = Selection(source=os.environ["KERNELYARD_KERNELBENCH"], level=[str(level)]).load("float32", "cpu")
     records = list(listed(suite, "float32", datasheet_ceilings("H100", "float32")))
     assert len(records) == len(suite.entries) == PROBLEMS[level]
     absent = [package for package in IN_EXTRA if find_spec(package) is None]

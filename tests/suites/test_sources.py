@@ -64,11 +64,11 @@ def test_a_checkout_is_given_by_its_root_or_by_the_folder_of_its_levels(tmp_path
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
-        ({"level": "3"}, [(3, 1), (3, 2), (3, 10)]),
-        ({"level": "1,4", "ids": "1"}, [(1, 1), (4, 1)]),
-        ({"level": "1-2", "ids": "10, 2-4"}, [(1, 2), (1, 10), (2, 2), (2, 3), (2, 4), (2, 10)]),
+        ({"level": ["3"]}, [(3, 1), (3, 2), (3, 10)]),
+        ({"level": ["1", "4"], "ids": ["1"]}, [(1, 1), (4, 1)]),
+        ({"level": ["1-2"], "ids": ["10", " 2-4"]}, [(1, 2), (1, 10), (2, 2), (2, 3), (2, 4), (2, 10)]),
         ({"representative": True}, [(1, 1), (2, 1), (2, 2), (3, 1)]),
-        ({"representative": True, "ids": "2"}, [(2, 2)]),
+        ({"representative": True, "ids": ["2"]}, [(2, 2)]),
     ],
 )
 def test_levels_ids_and_ranges_choose(chosen: dict[str, Any], expected: list[tuple[int, int]], tmp_path: Path) -> None:
@@ -109,29 +109,29 @@ def test_the_representative_subset_is_kernelbenchs() -> None:
         ({}, "--suite kernelbench needs --source local PATH"),
         ({"source": "{root}/nowhere"}, "nowhere: no such folder; expected a checkout of KernelBench"),
         ({"source": "{root}/empty"}, "empty: no level1 in this folder"),
-        ({"source": "{root}", "level": "5"}, "unknown level 5; expected 1-4"),
-        ({"source": "{root}", "level": "1-"}, "--level '1-': expected numbers and ranges, like 1,3,10-20"),
+        ({"source": "{root}", "level": ["5"]}, "unknown level 5; expected 1-4"),
+        ({"source": "{root}", "level": ["1-"]}, "--level '1-': expected numbers and ranges, like 1,3,10-20"),
         (
-            {"source": "{root}", "level": "1,3", "ids": "2,4"},
+            {"source": "{root}", "level": ["1", "3"], "ids": ["2", "4"]},
             "kernelbench level 1, 3 has no problem 4; expected 1-2, 10",
         ),
-        ({"source": "{root}", "ids": "3-1"}, "--ids '3-1'"),
-        ({"source": "{root}", "ids": "1-99999999"}, "--ids '1-99999999'"),
-        ({"source": "{root}", "ids": "9" * 5000}, "expected numbers and ranges"),
-        ({"source": "{root}", "level": "4", "representative": True}, "the representative subset is of"),
-        ({"source": "{root}", "level": "1,4", "representative": True}, "nothing here of level 4 is in it"),
+        ({"source": "{root}", "ids": ["3-1"]}, "--ids '3-1'"),
+        ({"source": "{root}", "ids": ["1-99999999"]}, "--ids '1-99999999'"),
+        ({"source": "{root}", "ids": ["9" * 5000]}, "expected numbers and ranges"),
+        ({"source": "{root}", "level": ["4"], "representative": True}, "the representative subset is of"),
+        ({"source": "{root}", "level": ["1", "4"], "representative": True}, "nothing here of level 4 is in it"),
         (
-            {"source": "{root}/twice", "level": "1"},
+            {"source": "{root}/twice", "level": ["1"]},
             "2_a copy.py and {root}/twice/level1/2_a.py are both level 1 problem 2",
         ),
-        ({"source": "{root}/unnumbered", "level": "1"}, "level1: no .py whose name begins with a number"),
+        ({"source": "{root}/unnumbered", "level": ["1"]}, "level1: no .py whose name begins with a number"),
         ({"suite": "{root}/hidden"}, "hidden: only names that begin with _"),
         ({"suite": "{root}/hidden/_a.py"}, "_a.py: only names that begin with _"),
         ({"suite": "kernlbench"}, "unknown suite 'kernlbench': did you mean 'kernelbench'?"),
         ({"suite": "{root}/nowhere"}, "nowhere: no such folder; expected kernelbench, library or a folder"),
         ({"suite": "{root}/empty"}, "empty: no .py in this folder"),
-        ({"suite": "library", "level": "1"}, "are for --suite kernelbench, not library"),
-        ({"suite": "library", "ids": "99"}, "library has no problem 99; expected 1-"),
+        ({"suite": "library", "level": ["1"]}, "are for --suite kernelbench, not library"),
+        ({"suite": "library", "ids": ["99"]}, "library has no problem 99; expected 1-"),
     ],
     ids=lambda value: str(value)[:60],
 )
@@ -151,7 +151,7 @@ def test_a_wrong_choice_is_one_line(chosen: dict[str, Any], said: str, tmp_path:
 def test_the_hash_is_of_the_texts_and_of_their_numbers(tmp_path: Path) -> None:
     root = checkout(tmp_path)
     before = loaded(source=str(root)).sha256
-    assert loaded(source=str(root), level="1").sha256 != before
+    assert loaded(source=str(root), level=["1"]).sha256 != before
     (root / "KernelBench/level1/1_Linear_1.py").write_text(LINEAR.format(width=9))
     assert loaded(source=str(root)).sha256 != before
 
@@ -192,7 +192,7 @@ def test_the_librarys_problems_are_texts_that_a_worker_can_run() -> None:
 
 
 def test_numbers_and_spans_are_each_others_inverse() -> None:
-    assert numbers("3,1,2,7-9,8", "--ids") == (1, 2, 3, 7, 8, 9)
+    assert numbers(["3", "1", "2", "7-9", "8"], "--ids") == (1, 2, 3, 7, 8, 9)
     assert spans([9, 8, 7, 1, 2, 3]) == "1-3, 7-9"
 
 
@@ -209,7 +209,7 @@ def test_every_field_of_a_selection_is_an_option_of_the_verb() -> None:
     options = ["run", "--source", "x", "--level", "1", "--ids", "2", "--representative", "--json"]
     result = CliRunner().invoke(application, options)
     assert result.exit_code == 0, result.output
-    assert got == [("run", Selection(source="x", level="1", ids="2", representative=True), True)]
+    assert got == [("run", Selection(source="x", level=["1"], ids=["2"], representative=True), True)]
 
 
 def test_source_local_takes_the_word_after_it(tmp_path: Path) -> None:

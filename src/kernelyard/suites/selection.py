@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -38,8 +38,8 @@ class Selection:
     source: Annotated[
         str | None, typer.Option(metavar="local PATH|huggingface", help="Where KernelBench is: a checkout, or the Hub.")
     ] = None
-    level: Annotated[str | None, typer.Option(help="KernelBench's: 2, or 1,3, or 1-3; by default 1-4.")] = None
-    ids: Annotated[str | None, typer.Option(help="Problems by number: 1,3,10-20; in every level chosen.")] = None
+    level: Annotated[list[str] | None, typer.Option(help="KernelBench's: 2, or 1,3, or 1-3; by default 1-4.")] = None
+    ids: Annotated[list[str] | None, typer.Option(help="Problems by number: 1,3,10-20; in every level chosen.")] = None
     representative: Annotated[
         bool, typer.Option("--representative", help="KernelBench's representative subset of levels 1-3.")
     ] = False
@@ -82,15 +82,15 @@ class Selection:
         return kernelbench_hub(levels) if self.source == HUB else kernelbench_checkout(Path(self.source), levels)
 
 
-def numbers(text: str, option: str) -> tuple[int, ...]:
-    """`1,3,10-20` as numbers in order, each once. Raises UsageError for anything else."""
+def numbers(parts: Sequence[str], option: str) -> tuple[int, ...]:
+    """`1`, `3` and `10-20` as numbers in order, each once. Raises UsageError for anything else."""
     found: set[int] = set()
-    for part in text.split(","):
+    for part in parts:
         # Of at most as many digits as MOST: Python refuses to read thousands of them.
         match = re.fullmatch(r"\s*(\d{1,7})(?:\s*-\s*(\d{1,7}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last <= MOST:
-            raise UsageError(f"{option} {text!r}: expected numbers and ranges, like 1,3,10-20")
+            raise UsageError(f"{option} {','.join(parts)!r}: expected numbers and ranges, like 1,3,10-20")
         found.update(range(first, last + 1))
     return tuple(sorted(found))
 
