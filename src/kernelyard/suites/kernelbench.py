@@ -57,7 +57,7 @@ def problem_of(source: Source) -> Problem:
     """Execute a problem's text; raises UsageError for one that is not in the format."""
     path = source.path
     text = without_mark(source.text)
-    bound = _bound_names(path, text)
+    bound = _bound_names(parsed(path, text))
     missing = [name for name in ("Model", "get_inputs", "get_init_inputs") if name not in bound]
     if missing:
         raise UsageError(f"{path}: no {' and no '.join(missing)}; expected {EXPECTED}")
@@ -115,7 +115,7 @@ def read_solution(path: Path) -> Source:
     """
     source = read_source(path, "solution", "ModelNew")
     with suppress(_NotPython):
-        if "ModelNew" not in _bound_names(path, without_mark(source.text)):
+        if "ModelNew" not in _bound_names(parsed(path, without_mark(source.text))):
             expected = "a class ModelNew with the constructor and forward of Model"
             raise UsageError(f"{path}: no ModelNew; expected {expected}")
     if too_large(source):
@@ -132,16 +132,20 @@ class _NotPython(UsageError):
     """A file does not parse."""
 
 
-def _bound_names(path: Path, text: str) -> set[str]:
-    """Names that the file binds anywhere: classes, functions, assignments, imports."""
+def parsed(path: Path, text: str) -> ast.Module:
+    """The syntax tree of a file's text; raises UsageError for one that is no Python."""
     try:
-        tree = ast.parse(text)
+        return ast.parse(text)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         where = f"{path}:{line}" if line else str(path)
         raise _NotPython(f"{where}: syntax error: {getattr(error, 'msg', error)}; expected a Python file") from None
     except (RecursionError, MemoryError):
         raise UsageError(f"{path}: nested too deeply to parse; expected a Python file") from None
+
+
+def _bound_names(tree: ast.Module) -> set[str]:
+    """Names that a file binds anywhere: classes, functions, assignments, imports."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):

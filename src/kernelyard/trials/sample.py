@@ -16,7 +16,7 @@ from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.policy import Policy
 from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Decision, Status
-from kernelyard.suites.kernelbench import read_solution
+from kernelyard.suites.kernelbench import parsed, read_solution
 
 DEFAULT_PROBLEM = "softmax"
 _LINE = re.compile(r"^([a-z]+): (.+)$", re.MULTILINE)
@@ -86,10 +86,7 @@ class Sample:
 def read_sample(path: Path) -> Sample:
     """The sample in `path`. Raises UsageError where its docstring does not say what is needed."""
     source = read_solution(path)
-    try:
-        text = ast.get_docstring(ast.parse(source.text)) or ""
-    except SyntaxError as error:
-        raise UsageError(f"{path}:{error.lineno}: syntax error: {error.msg}; expected a Python file") from None
+    text = ast.get_docstring(parsed(path, source.text)) or ""
     lines = dict(_LINE.findall(text))
     missing = {"expect", "class"} - lines.keys()
     if missing:
