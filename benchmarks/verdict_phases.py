@@ -4,7 +4,8 @@
 
 A line a verdict with its ending, and below it the seconds of each phase, and how often and how long workers were
 waited for, by what was asked. The solution's own are those seconds in which the judge waits for its worker, from its
-load on: for its calls, and for what fills the cache before each. All else is added by the judge; of that, the
+load on: for its calls, and for what fills the cache before each; and those in which its worker still constructs it
+while the judge waits for the baseline's. All else is added by the judge; of that, the
 baseline's are those in which it waits for a worker with the reference, whose calls are as many as the solution's. As in
 `kernelyard run`, workers are kept waiting, and the ceilings are measured once. The first of a process also pays for
 what is done once: the device's context, the ceilings, what the judge imports at its first use. To hold two commits
@@ -49,11 +50,17 @@ class Requests:
     """Each wait for an answer, by what was asked; of both sides."""
     sessions: dict[str, list[Session]] = field(default_factory=dict)
     """Those that loaded a class, by its name."""
+    beside: dict[Session, float] = field(default_factory=dict)
+    """Seconds from when a worker was asked to load until it was waited for, where it was not through then."""
 
     def waited_for(self, loaded: str) -> float:
         """Seconds in which the workers that loaded this class were waited for, from their load on."""
         waits = [session.awaited() for session in self.sessions.get(loaded, [])]
         return sum(wait for each in waits for phase, wait in each.items() if phase is not Phase.START)
+
+    def constructed_beside(self, loaded: str) -> float:
+        """Seconds in which those workers constructed it while the judge did something else."""
+        return sum(self.beside.get(session, 0.0) for session in self.sessions.get(loaded, []))
 
     def __str__(self) -> str:
         longest = sorted(self.seconds.items(), key=lambda item: -sum(item[1]))
@@ -65,6 +72,7 @@ def watched() -> Iterator[Requests]:
     """What is asked of workers meanwhile."""
     found = Requests()
     ask, begin_load, await_load = Session._ask, Session.begin_load, Session.await_load
+    asked_at: dict[Session, float] = {}
 
     def waited(name: str, wait: Callable[[], Any]) -> Any:
         begin = time.monotonic()
@@ -80,10 +88,16 @@ def watched() -> Iterator[Requests]:
     def begun(session: Session, file: str, source: str, name: str, *asked: Any, **how: Any) -> None:
         found.sessions.setdefault(name, []).append(session)
         begin_load(session, file, source, name, *asked, **how)
+        asked_at[session] = time.monotonic()
+
+    def loaded(session: Session) -> Any:
+        if not session.channel.is_readable():
+            found.beside[session] = time.monotonic() - asked_at[session]
+        return waited("load", partial(await_load, session))
 
     Session._ask = noted  # type: ignore[method-assign]
     Session.begin_load = begun  # type: ignore[method-assign]
-    Session.await_load = lambda session: waited("load", partial(await_load, session))  # type: ignore[method-assign]
+    Session.await_load = loaded  # type: ignore[method-assign]
     try:
         yield found
     finally:
@@ -123,7 +137,8 @@ def shown(name: str, verdict: Verdict, spent: dict[str, float], tried: int, requ
         ending += f", {verdict.speedup:.4g}x ({interval}) in {verdict.rounds} rounds of {tried}, {each:.3g} ms each"
         ending += f", noise {100 * verdict.noise:.2g} %"
     phases = "  ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items() if seconds >= 0.005)
-    whole, own, baseline = sum(spent.values()), requests.waited_for("ModelNew"), requests.waited_for("Model")
+    own = requests.waited_for("ModelNew") + requests.constructed_beside("ModelNew")
+    whole, baseline = sum(spent.values()), requests.waited_for("Model")
     shares = f"{own:.2f} of them the solution's, {whole - own:.2f} added, of which {baseline:.2f} the baseline's"
     return f"{name}: {whole:.2f} s, {shares}, {ending}\n  {phases}\n  waits: {requests}"
 

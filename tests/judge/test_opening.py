@@ -9,7 +9,7 @@ import torch
 from judged_here import verdict_on
 
 from kernelyard.core.verdict import Phase, Status
-from kernelyard.judge.opening import Opening
+from kernelyard.judge.opening import SLOW_SECONDS, Opening
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.exchange import Ended
@@ -141,3 +141,66 @@ def test_the_reference_is_constructed_while_the_solution_is_checked(
     verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0))
     assert verdict.status is Status.PASSED, verdict.message
     assert begun[0]
+
+
+HELD_UP = f"""
+import time
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        time.sleep({2 * SLOW_SECONDS})
+        self.scale = torch.nn.Parameter(torch.ones(64))
+
+    def forward(self, x):
+        return (x * self.scale).softmax(-1)
+
+def get_inputs():
+    return [torch.rand(16, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def judged_with_steps(
+    problem: Path, solution: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """The classes that were asked for and waited for, in order."""
+    steps: list[str] = []
+    names: dict[Session, str] = {}
+    begin_load, await_load = Session.begin_load, Session.await_load
+
+    def begun(session: Session, file_name: str, source: str, class_name: str, *asked: Any, **how: Any) -> None:
+        names[session] = class_name
+        steps.append(f"ask {class_name}")
+        begin_load(session, file_name, source, class_name, *asked, **how)
+
+    def awaited(session: Session) -> Any:
+        steps.append(f"await {names[session]}")
+        return await_load(session)
+
+    monkeypatch.setattr(Session, "begin_load", begun)
+    monkeypatch.setattr(Session, "await_load", awaited)
+    verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0))
+    assert verdict.status is Status.PASSED, verdict.message
+    return steps
+
+
+def test_both_are_constructed_beside_each_other_where_that_takes_long(
+    tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (problem := tmp_path / "problem.py").write_text(HELD_UP)
+    (solution := tmp_path / "solution.py").write_text(HELD_UP.replace("class Model", "class ModelNew"))
+    steps = judged_with_steps(problem, solution, device, monkeypatch)
+    assert steps == ["ask ModelNew", "ask Model", "await ModelNew", "await Model"]
+
+
+def test_a_baseline_with_weights_that_the_solution_cannot_take_is_constructed_anew(
+    tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (problem := tmp_path / "problem.py").write_text(HELD_UP)
+    (solution := tmp_path / "solution.py").write_text(SOLUTION)
+    steps = judged_with_steps(problem, solution, device, monkeypatch)
+    assert steps == ["ask ModelNew", "ask Model", "await ModelNew", "ask Model", "await Model"]

@@ -1,5 +1,6 @@
 """Judge one stranger's solution to one problem, end to end, from a process that never runs it."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, blameless
 from kernelyard.judge.floor import Ceilings, Remembered, floor
 from kernelyard.judge.lint import lint
-from kernelyard.judge.opening import Opening
+from kernelyard.judge.opening import SLOW_SECONDS, Opening
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import bytes_of
 from kernelyard.judge.reference import InvalidProblem
@@ -305,10 +306,13 @@ def _examine(
 ) -> Exam:
     """The protocol up to its `last` phase; returns only for a pass.
 
-    The baseline's worker is taken when a first answer is right.
+    The baseline's worker is taken when a first answer is right; where the reference is slow to construct, when the
+    solution begins to.
     """
     problem, solution, device, dtype, plan = case.problem, case.solution, case.device, case.dtype, case.plan
+    begin = time.monotonic()
     exam = Exam(problem, dtype, device, plan.tolerance)
+    is_slow_to_construct = time.monotonic() - begin > SLOW_SECONDS
     first = exam.first_question()
     cost = exam.cost(first)  # its first use imports for a second, beside the workers
     make_room(device)  # of the first question: 13 GB of inputs and answers leave a worker nothing of 80
@@ -327,21 +331,40 @@ def _examine(
     if built is not None:
         candidate.unpack(built)
     state = handed_over(exam.model)
-    found.weights = candidate.load(
-        solution.path.name,
-        solution.text,
-        "ModelNew",
-        exam.init_arguments,
-        exam.weight_seed,
-        dtype,
-        state,
-        train_mode=problem.train_mode,
-    )
+    weights = sum(value.nbytes for value in state.values())
+    small, openings = first.bytes <= plan.round_bytes, list[Opening]()
+    # Beside gigabytes the baseline waits its turn.
+    is_opened_ahead = small and case.last is Phase.TIME and is_ample(first.bytes + weights, device)
+
+    def begin_load(session: Session, source: Source, name: str) -> None:
+        session.begin_load(
+            source.path.name,
+            source.text,
+            name,
+            exam.init_arguments,
+            exam.weight_seed,
+            dtype,
+            state,
+            train_mode=problem.train_mode,
+        )
+
+    def load_reference(session: Session) -> None:
+        begin_load(session, problem.source, "Model")
+
+    begin_load(candidate, solution, "ModelNew")
+    if is_opened_ahead and is_slow_to_construct:
+        with blameless():
+            openings.append(Opening(open_baseline(), load_reference))
+            openings[0].load()
+    found.weights = candidate.await_load()
 
     if case.last is Phase.LOAD:
         return exam
 
+    redrawn = exam.has_own_weights
     first = settle_weights(exam, first, found)
+    if redrawn and not exam.has_own_weights:
+        openings.clear()  # it has the others
     exam.spots = spots_of(exam, first)
 
     found.phase = candidate.phase = Phase.CHECK
@@ -356,28 +379,12 @@ def _examine(
     found.is_crowded = not is_ample(question_bytes, device)
     answered = check(exam, candidate, first, found)
 
-    def load_reference(opened: Session) -> None:
-        opened.begin_load(
-            problem.source.path.name,
-            problem.source.text,
-            "Model",
-            exam.init_arguments,
-            exam.weight_seed,
-            dtype,
-            state,
-            train_mode=problem.train_mode,
-        )
-
-    small, openings = question_bytes <= plan.round_bytes, list[Opening]()
-
     def meanwhile() -> None:
         with blameless():
             for opening in openings:
                 opening.go_on()
 
-    weights = sum(value.nbytes for value in state.values())
-    # Beside gigabytes it waits its turn.
-    if small and case.last is Phase.TIME and is_ample(question_bytes + weights, device):
+    if is_opened_ahead and not openings:
         with blameless():
             openings.append(Opening(open_baseline(), load_reference))
     check_pair(exam, candidate, first, answered, plan, found)

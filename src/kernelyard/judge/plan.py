@@ -32,7 +32,7 @@ class Plan:
     solution."""
     calls: int = 8
     """Calls a round of either side, each on inputs of its own, as far as `round_bytes` reaches."""
-    round_ms: float = 16.0
+    round_ms: float = 4.0
     """And no more of a device's, once it is known what one takes the baseline, than take so long. On an H100 four a
     turn of 3 to 47 ms knew the ratio to 0.1 to 0.2 % after the least of rounds, of which half is enough, and were 11 of
     20 s of a verdict on the longest."""
