@@ -67,7 +67,7 @@ def time_rounds(
         exam.one_loop.only_short_unless_needed()
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
     on_phase("the judge's own clock")
-    counts = counts_of(plan.calls_outside(question_bytes, clock.call_ms()), question_bytes, candidate.device)
+    counts = counts_of(plan.calls_of(question_bytes, clock.call_ms()), question_bytes, candidate.device)
     ratio, noise, confirmed = clock.ratio(), clock.noise(), clock.confirmed()
     cold = clock.baseline(), clock.solution()
     host_baseline, host_time = _outside(exam, candidate, baseline, plan, counts, found, cold=cold, noise=noise)
