@@ -204,3 +204,22 @@ def test_a_baseline_with_weights_that_the_solution_cannot_take_is_constructed_an
     (solution := tmp_path / "solution.py").write_text(SOLUTION)
     steps = judged_with_steps(problem, solution, device, monkeypatch)
     assert steps == ["ask ModelNew", "ask Model", "await ModelNew", "ask Model", "await Model"]
+
+
+@pytest.mark.parametrize(("call", "libraries"), [("x @ x.mT", True), ("x.softmax(-1)", False)])
+def test_the_libraries_begin_beside_the_checks_where_the_reference_multiplies(
+    call: str, libraries: bool, tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (problem := tmp_path / "problem.py").write_text(PROBLEM.replace("x.softmax(-1)", call))
+    (solution := tmp_path / "solution.py").write_text(SOLUTION.replace("torch.softmax(x, -1)", call))
+    begun: dict[str, bool] = {}
+    begin_load = Session.begin_load
+
+    def noted(session: Session, file_name: str, source: str, class_name: str, *asked: Any, **how: Any) -> None:
+        begun[class_name] = how["libraries"]
+        begin_load(session, file_name, source, class_name, *asked, **how)
+
+    monkeypatch.setattr(Session, "begin_load", noted)
+    verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0))
+    assert verdict.status is Status.PASSED, verdict.message
+    assert begun == {"ModelNew": False, "Model": libraries}

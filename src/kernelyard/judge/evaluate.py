@@ -336,7 +336,7 @@ def _examine(
     # Beside gigabytes the baseline waits its turn.
     is_opened_ahead = small and case.last is Phase.TIME and is_ample(first.bytes + weights, device)
 
-    def begin_load(session: Session, source: Source, name: str) -> None:
+    def begin_load(session: Session, source: Source, name: str, *, libraries: bool = False) -> None:
         session.begin_load(
             source.path.name,
             source.text,
@@ -346,10 +346,11 @@ def _examine(
             dtype,
             state,
             train_mode=problem.train_mode,
+            libraries=libraries,
         )
 
     def load_reference(session: Session) -> None:
-        begin_load(session, problem.source, "Model")
+        begin_load(session, problem.source, "Model", libraries=is_opened_ahead and cost.matrix)
 
     begin_load(candidate, solution, "ModelNew")
     if is_opened_ahead and is_slow_to_construct:

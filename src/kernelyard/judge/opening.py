@@ -2,7 +2,7 @@
 
 Its context takes 0.15 s of a verdict on an H100, and a reference with 270 MB of weights 0.5 to 0.7 s to construct, of
 which 0.1 to 0.15 are over when the solution is checked. Nothing runs that anybody times meanwhile. Its first call waits
-until the solution stands still: what tunes itself does so then.
+until the solution stands still: what tunes itself does so then. But the libraries that it needs begin before.
 """
 
 from collections.abc import Callable

@@ -166,8 +166,12 @@ class Session(Relaying):
         weights: Mapping[str, Tensor],
         *,
         train_mode: bool = False,
+        libraries: bool = False,
     ) -> None:
-        """Have the worker construct the class while the judge does something else; nothing is asked of it meanwhile."""
+        """Have the worker construct the class while the judge does something else; nothing is asked of it meanwhile.
+
+        `libraries`: and begin the vendor's, lest its first call does.
+        """
         self.phase = Phase.LOAD
         tensors: list[Tensor] = []
         tree = flatten(list(arguments), tensors)
@@ -187,6 +191,7 @@ class Session(Relaying):
                 dtype=dtype_name(dtype),
                 weights=index,
                 train_mode=train_mode,
+                libraries=libraries,
                 **{"class": class_name},
             )
             self._loading = nonce, memory.pop_all()

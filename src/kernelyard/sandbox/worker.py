@@ -31,6 +31,7 @@ from kernelyard.core.cold_cache import ColdCache
 from kernelyard.core.interpreter import round_to_nearest
 from kernelyard.core.launches import Unseen, launches
 from kernelyard.core.problem import each_tensor
+from kernelyard.sandbox import libraries
 from kernelyard.sandbox.device_memory import DeviceBytes, Shared
 from kernelyard.sandbox.form import ALONE, forms_of
 from kernelyard.sandbox.frames import Channel, Closed
@@ -105,6 +106,8 @@ class Candidate:
             model.load_state_dict(weights, strict=False)
         self.model = model
         self.cold = ColdCache(self.device)
+        if request["libraries"]:
+            libraries.begin(self.device)
         return {"weights": "none" if not weights else "state_dict" if fits else "seed"}
 
     def build(self, request: dict[str, Any], shared: Shared) -> dict[str, Any]:
