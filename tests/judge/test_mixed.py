@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Status, StressRecord
 from kernelyard.judge import checking
 from kernelyard.judge import exam as examining
-from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge.again import Again, stressed_again
 from kernelyard.judge.checking import check_stresses
 from kernelyard.judge.clock import Clock
@@ -179,13 +179,18 @@ def test_an_answer_that_is_no_number_where_rows_meet_makes_no_problem_of_it(monk
 
 
 def rounds_of_a_large(
-    exam: Exam, call: Callable[..., Tensor], passed: tuple[str, ...] = ("scaled_up",)
+    exam: Exam,
+    call: Callable[..., Tensor],
+    passed: tuple[str, ...] = ("scaled_up",),
+    make_again: Callable[[], list[Again]] | None = None,
 ) -> tuple[Clock, Timed, Timed]:
     """The rounds of who has passed these stresses, both sides' calls beside them."""
     found = Findings(stresses=[StressRecord(name=name, outcome="passed") for name in passed])
     candidate, baseline = Timed(call), Timed(softmax)
-    arguments: list[Any] = [candidate, baseline, replace(PLAN, round_bytes=1), found, 2, lambda _: None]
-    return time_rounds(exam, *arguments), candidate, baseline
+    sides: list[Any] = [candidate, baseline]
+    plan = replace(PLAN, round_bytes=1)
+    make_again = make_again or partial(stressed_again, exam, sides[0], plan, found, 2)
+    return time_rounds(exam, *sides, plan, found, 2, make_again, lambda _: None), candidate, baseline
 
 
 @pytest.mark.parametrize("many", range(5))
@@ -220,8 +225,7 @@ def test_calls_that_cannot_be_looked_at_so_are_looked_at_as_usual(monkeypatch: p
         asked.append(None)
         return exam.arguments()
 
-    monkeypatch.setattr(timing_rounds, "stressed_again", lambda *_: [Again(arguments, lambda *_: False)])
-    rounds_of_a_large(exam, softmax)
+    rounds_of_a_large(exam, softmax, make_again=lambda: [Again(arguments, lambda *_: None)])
     assert len(asked) == 1
 
 

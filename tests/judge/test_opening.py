@@ -9,6 +9,7 @@ import torch
 from judged_here import verdict_on
 
 from kernelyard.core.verdict import Phase, Status
+from kernelyard.judge import evaluate
 from kernelyard.judge.opening import SLOW_SECONDS, Opening
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.deadlines import Deadlines
@@ -223,3 +224,26 @@ def test_the_libraries_begin_beside_the_checks_where_the_reference_multiplies(
     verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0))
     assert verdict.status is Status.PASSED, verdict.message
     assert begun == {"ModelNew": False, "Model": libraries}
+
+
+def test_stressed_calls_are_made_while_the_baseline_gets_ready(
+    tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (problem := tmp_path / "problem.py").write_text(PROBLEM)
+    (solution := tmp_path / "solution.py").write_text(SOLUTION)
+    steps: list[str] = []
+    make, finish = evaluate.stressed_again, Opening.finish
+
+    def made(*asked: Any) -> Any:
+        steps.append("made")
+        return make(*asked)
+
+    def finished(opening: Opening) -> Session:
+        steps.append("waited for")
+        return finish(opening)
+
+    monkeypatch.setattr(evaluate, "stressed_again", made)
+    monkeypatch.setattr(Opening, "finish", finished)
+    verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0))
+    assert verdict.status is Status.PASSED, verdict.message
+    assert steps[:2] == ["made", "waited for"]

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from kernelyard.core.operator import Tolerance
 from kernelyard.core.verdict import Status
+from kernelyard.judge.again import stressed_again
 from kernelyard.judge.clock import Clock
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings
@@ -112,7 +114,9 @@ def rounds_of(
     """The rounds of a small softmax between these two."""
     exam = Exam(problem(*CASES["softmax"][:2]), torch.float32, CPU, Tolerance())
     first, found = exam.first_question(), found or Findings()
-    return time_rounds(exam, candidate, baseline, plan, found, first.bytes, on_phase), found  # type: ignore[arg-type]
+    sides: list[Any] = [candidate, baseline]
+    make_again = partial(stressed_again, exam, sides[0], plan, found, first.bytes)
+    return time_rounds(exam, *sides, plan, found, first.bytes, make_again, on_phase), found
 
 
 def timed(call: Callable[..., Tensor], plan: Plan = PLAN) -> tuple[Here, Here, Findings]:

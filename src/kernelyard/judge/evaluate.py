@@ -16,6 +16,7 @@ from kernelyard.core.problem import Problem, Source, as_solution
 from kernelyard.core.verdict import Decision, Flag, Phase, SandboxRecord, Status, Verdict
 from kernelyard.core.workload import dtype_name
 from kernelyard.judge import evidence
+from kernelyard.judge.again import stressed_again
 from kernelyard.judge.alone import time_alone
 from kernelyard.judge.checking import ask, check, check_held, check_order, check_pair, check_stresses, settle_weights
 from kernelyard.judge.compiling import Build, compiled
@@ -426,10 +427,14 @@ def _examine(
             case.ceilings.forget()  # others' verdicts would rest on them
             raise
 
+    make_again = partial(stressed_again, exam, candidate, plan, found, question_bytes)
+    if small:  # of gigabytes they are made when both sides have what they need of the device
+        meanwhile()
+        make_again = partial(list, make_again())  # while the baseline gets ready
     baseline = found.undisturbed(baseline_at_work)
     # Who kept a CPU busy meanwhile would have it look slower than it is.
     found.floor = floor(cost, ceilings or found.undisturbed(ceilings_beside_it))
-    clock = time_rounds(exam, candidate, baseline, plan, found, question_bytes, case.on_phase)
+    clock = time_rounds(exam, candidate, baseline, plan, found, question_bytes, make_again, case.on_phase)
     if exam.one_loop.needed:
         found.flag(Flag(name="adds_up_plainly", evidence=exam.one_loop.evidence()))
     check_held(candidate, found)

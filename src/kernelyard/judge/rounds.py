@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from kernelyard.core.verdict import Decision, Flag, Status, Timing
-from kernelyard.judge.again import in_turn, stressed_again
+from kernelyard.judge.again import Again, in_turn
 from kernelyard.judge.checking import call_late
 from kernelyard.judge.clock import Clock, Round, Side
 from kernelyard.judge.decision import certifiable, claimed, confirmable, decide, settled
@@ -48,11 +48,13 @@ def time_rounds(
     plan: Plan,
     found: Findings,
     question_bytes: int,
+    make_again: Callable[[], list[Again]],
     on_phase: Callable[[str], None],
 ) -> Clock:
     """Rounds until the interval is narrow enough or the budget ends; then what the outside clock says.
 
-    What was measured stands in `found`; returned are the rounds.
+    `make_again` makes those that are under a stress among timed calls. What was measured stands in `found`; returned
+    are the rounds.
     """
     counts = counts_of(plan.calls_of(question_bytes), question_bytes, candidate.device)
     # All requests cross alike: of the outer clock's N and 2N calls, N alone might fit what is kept.
@@ -65,7 +67,7 @@ def time_rounds(
         lender.keeps, lender.roomy = largest <= KEPT_BYTES, lender.on_device and roomy
     if question_bytes > plan.round_bytes and not exam.parted:
         exam.one_loop.only_short_unless_needed()
-    clock = _rounds(exam, candidate, baseline, plan, question_bytes, found, on_phase)
+    clock = _rounds(exam, candidate, baseline, plan, question_bytes, make_again, found, on_phase)
     on_phase("the judge's own clock")
     counts = counts_of(plan.calls_of(question_bytes, clock.call_ms()), question_bytes, candidate.device)
     ratio, noise, confirmed = clock.ratio(), clock.noise(), clock.confirmed()
@@ -102,6 +104,7 @@ def _rounds(
     baseline: Session,
     plan: Plan,
     question_bytes: int,
+    make_again: Callable[[], list[Again]],
     found: Findings,
     on_phase: Callable[[str], None],
 ) -> Clock:
@@ -119,7 +122,7 @@ def _rounds(
     calls = plan.calls_in_turn(question_bytes)  # as long as nothing is known of how long one takes
     large = question_bytes > plan.round_bytes
     # Made before the first: a worker would notice a pause for them.
-    again = stressed_again(exam, candidate, plan, found, question_bytes)
+    again = make_again()
     next_again = in_turn(again)
     looks: dict[int, Callable[[Kept, list[Any]], Rest | None]] = {}
     rests: list[Rest] = []
