@@ -65,6 +65,10 @@ def test_what_passes_is_waited_for(late: float, waits: int, monkeypatch: pytest.
     waited: list[float] = []
     monkeypatch.setattr(timing_rounds.time, "sleep", waited.append)
     plan, phases = Plan(seconds=0, calls=4), list[str]()
+    candidate, baseline = LateByTheOuterClock(phases, waited, late), Late()
     with pytest.raises(End, match="outside_clock") if late == 9 else nullcontext():
-        rounds_of(LateByTheOuterClock(phases, waited, late), Late(), plan, on_phase=phases.append)
+        rounds_of(candidate, baseline, plan, on_phase=phases.append)
     assert waited == [plan.doubt_seconds] * waits
+    in_rounds = sum(phase.startswith("timing round") for phase in phases)
+    asked_again = (plan.patience - 1) * 2 * plan.outside_repeats if waits else 0
+    assert candidate.cores == baseline.cores and len(candidate.cores) == in_rounds + asked_again

@@ -82,9 +82,9 @@ def test_stopped_midway_no_compiler_goes_on(include: Path, tmp_path: Path) -> No
 
     def compilers() -> list[str]:
         lines = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                lines.append(path.read_bytes().decode(errors="replace"))
+        for path in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):  # it has ended meanwhile, or is no process
+                lines.append((path / "cmdline").read_bytes().decode(errors="replace"))
         return [line for line in lines if "cc1plus" in line and str(tmp_path) in line]
 
     seen: list[list[str]] = []

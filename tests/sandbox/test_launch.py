@@ -92,6 +92,21 @@ def test_a_daemon_does_not_outlive_its_sandbox(kind: SandboxKind, lives_on: str)
     assert_next_works(kind)
 
 
+def test_a_process_that_ends_while_others_are_looked_for_is_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_bytes = Path.read_bytes
+
+    def gone(path: Path) -> bytes:
+        raise ProcessLookupError(f"no such process: {path}")
+
+    def read(path: Path) -> bytes:
+        return read_bytes(path) if path.parts[2] == str(os.getpid()) else gone(path)
+
+    monkeypatch.setattr(Path, "exists", gone)
+    monkeypatch.setattr(Path, "read_bytes", read)
+    own = Path(f"/proc/{os.getpid()}/cmdline").read_bytes().split(b"\0")[0].decode()
+    assert _running(own) == [os.getpid()]
+
+
 def test_the_keeper_need_not_look_for_the_end_of_the_last() -> None:
     """Whose context on a device takes a tenth of a second to end: looks at set times would be up to 50 ms late."""
     source = """

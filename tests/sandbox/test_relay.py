@@ -220,6 +220,34 @@ def test_an_answer_without_elements_lies_anywhere() -> None:
     assert room.place(torch.empty(0, 3)) == 8192
 
 
+def test_an_answer_that_lies_elsewhere_is_copied_to_a_part_that_is_never_handed_out() -> None:
+    """Of free pieces of memory, the lent and the other, the allocator takes whichever it likes."""
+    written: list[tuple[int, torch.Tensor]] = []
+    memory = SimpleNamespace(
+        size=8192 + 4 * 1024,
+        address=lambda offset: offset,
+        offset_of=lambda *_: None,
+        write=lambda spec, value: written.append((spec.offset, value)),
+    )
+    room = Room.__new__(Room)
+    room.memory, room.begin, room.end = memory, 8192, 8192 + 3 * 1024  # type: ignore[assignment]
+    room._next, room._handed_out = room.begin, 0
+    room.clear()
+    assert [room._taken(size, 0, None) for size in (1024, 2048)] == [8192, 8192 + 1024]
+    for _ in range(2):
+        answers = [torch.rand(64), torch.rand(8, 16).mT]
+        places = [room.place(answer) for answer in answers]
+        assert places == [room.end, room.end + 256]
+        assert all(
+            offset == place and value is answer
+            for (offset, value), place, answer in zip(written, places, answers, strict=True)
+        )
+        with pytest.raises(RuntimeError, match="no room for an answer"):
+            room.place(torch.rand(128))
+        room.clear()
+        written.clear()
+
+
 class Words:
     """A device's memory that only notes what is enqueued; inputs lie in it by their offsets."""
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from kernelyard.core.cold_cache import ColdCache
 from kernelyard.sandbox.device_memory import DeviceBytes, DriverError, device_alloc, device_free
-from kernelyard.sandbox.wire import TensorSpec
+from kernelyard.sandbox.wire import TensorSpec, layout
 
 # Words at lines of their own, before the inputs.
 GO, DONE, HEADER = 0, 256, 4096
@@ -37,6 +37,8 @@ POLL, GRACE = 50e-6, 1.0
 AHEAD = 2
 # Of an allocator's pieces: what a tensor may ask of its memory.
 ALIGNED = 512
+# Of a worker's room, the part for copies: all answers of a relay, which has room for four times as many (relaying.py).
+COPIES = 4
 
 _TAKE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
 _GIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
@@ -45,17 +47,18 @@ _GIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, 
 class Room:
     """A worker's: the part of the judge's memory that its allocator hands out while it is `in_use`.
 
-    Where it is used up, the allocator gets other memory, and what lies there is copied if it is an answer.
+    Where it is used up, the allocator gets other memory, and what lies there is copied if it is an answer, to a part
+    that is never handed out: of free pieces here and there the allocator takes whichever it likes.
     """
 
     def __init__(self, memory: DeviceBytes, begin: int) -> None:
         self.memory, self.begin = memory, begin
+        self.end = self._copied = memory.size - (memory.size - begin) // COPIES
         self._next, self._handed_out = begin, 0
         self._take, self._give = _TAKE(self._taken), _GIVE(self._given)
         # As `CUDAPluggableAllocator` does for functions of a library; these are our own.
         self._allocator = torch._C._cuda_customAllocator(_address(self._take), _address(self._give))
         self._pool = torch.cuda.MemPool(self._allocator)
-        self._copies: list[Tensor] = []
 
     def in_use(self) -> AbstractContextManager[None]:
         return torch.cuda.use_mem_pool(self._pool)
@@ -64,23 +67,24 @@ class Room:
         """Where the bytes of an answer lie, or those of a copy of it. Raises RuntimeError where there is no room."""
         if not value.numel():
             return self.begin
-        if not value.is_contiguous() or (found := self._found(value)) is None:
-            copy = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value)
-            found = self._found(copy)
-            self._copies.append(copy)
-        if found is None:
+        if value.is_contiguous() and (found := self._found(value)) is not None:
+            return found
+        (spec,), size = layout([value], self._copied)
+        if spec.offset + size > self.memory.size:
             raise RuntimeError("no room for an answer in the memory that was lent")
-        return found
+        self.memory.write(spec, value)
+        self._copied += size
+        return spec.offset
 
     def clear(self) -> None:
         """Of the copies that `place` made."""
-        self._copies.clear()
+        self._copied = self.end
 
     def _found(self, value: Tensor) -> int | None:
         return self.memory.offset_of(value.data_ptr(), value.numel() * value.element_size())
 
     def _taken(self, size: int, _device: int, _stream: int | None) -> int | None:
-        if self._next + size > self.memory.size:
+        if self._next + size > self.end:
             return device_alloc(size)
         begin, self._next = self._next, self._next + -(-size // ALIGNED) * ALIGNED
         self._handed_out += 1

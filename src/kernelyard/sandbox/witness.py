@@ -269,10 +269,11 @@ def _start(kind: SandboxKind, mode: str, facts: dict[str, Any], device: str = "c
 def _running(name: str) -> list[int]:
     """Pids of the processes whose first argument is `name`."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    # Not by a pattern of pathlib's, which raises where a process ends between being listed and being looked at.
+    for path in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if path.read_bytes().startswith(name.encode()):
-                found.append(int(path.parent.name))
+            if path.name.isdigit() and (path / "cmdline").read_bytes().startswith(name.encode()):
+                found.append(int(path.name))
     return found
 
 
