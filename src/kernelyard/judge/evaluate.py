@@ -334,8 +334,8 @@ def _examine(
     state = handed_over(exam.model)
     weights = sum(value.nbytes for value in state.values())
     small, openings = first.bytes <= plan.round_bytes, list[Opening]()
-    # Beside gigabytes the baseline waits its turn.
-    is_opened_ahead = small and case.last is Phase.TIME and is_ample(first.bytes + weights, device)
+    # Where gigabytes leave little room the baseline waits its turn.
+    is_opened_ahead = case.last is Phase.TIME and is_ample(first.bytes + weights, device)
 
     def begin_load(session: Session, source: Source, name: str, *, libraries: bool = False) -> None:
         session.begin_load(
