@@ -121,9 +121,11 @@ def test_a_reference_that_fails_there_is_told_when_it_is_waited_for() -> None:
     assert ended.value.status is Status.LOAD_ERROR
 
 
+@pytest.mark.parametrize("plan", [Plan(rounds=4, seconds=0), Plan(rounds=4, seconds=0, round_bytes=1)])
 def test_the_reference_is_constructed_while_the_solution_is_checked(
-    tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    plan: Plan, tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a large problem, too."""
     (problem := tmp_path / "problem.py").write_text(PROBLEM)
     (solution := tmp_path / "solution.py").write_text(SOLUTION)
     begun: list[bool] = []
@@ -139,7 +141,7 @@ def test_the_reference_is_constructed_while_the_solution_is_checked(
 
     monkeypatch.setattr(Opening, "finish", noted)
     monkeypatch.setattr(Session, "is_started", started)
-    verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0))
+    verdict = verdict_on(problem, solution, device, plan=plan)
     assert verdict.status is Status.PASSED, verdict.message
     assert begun[0]
 
@@ -207,9 +209,12 @@ def test_a_baseline_with_weights_that_the_solution_cannot_take_is_constructed_an
     assert steps == ["ask ModelNew", "ask Model", "await ModelNew", "ask Model", "await Model"]
 
 
-@pytest.mark.parametrize(("call", "libraries"), [("x @ x.mT", True), ("x.softmax(-1)", False)])
-def test_the_libraries_begin_beside_the_checks_where_the_reference_multiplies(
-    call: str, libraries: bool, tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("call", "round_bytes", "libraries"),
+    [("x @ x.mT", 1 << 20, True), ("x @ x.mT", 1, False), ("x.softmax(-1)", 1 << 20, False)],
+)
+def test_the_libraries_begin_beside_the_checks_where_a_small_reference_multiplies(
+    call: str, round_bytes: int, libraries: bool, tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (problem := tmp_path / "problem.py").write_text(PROBLEM.replace("x.softmax(-1)", call))
     (solution := tmp_path / "solution.py").write_text(SOLUTION.replace("torch.softmax(x, -1)", call))
@@ -221,7 +226,7 @@ def test_the_libraries_begin_beside_the_checks_where_the_reference_multiplies(
         begin_load(session, file_name, source, class_name, *asked, **how)
 
     monkeypatch.setattr(Session, "begin_load", noted)
-    verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0))
+    verdict = verdict_on(problem, solution, device, plan=Plan(rounds=4, seconds=0, round_bytes=round_bytes))
     assert verdict.status is Status.PASSED, verdict.message
     assert begun == {"ModelNew": False, "Model": libraries}
 

@@ -196,8 +196,8 @@ def check_stresses(
     question_bytes: int,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    """Stressed questions in random order, as many as the problem's size, the judge's time and the device allow;
-    `meanwhile` is called before each."""
+    """Stressed questions in random order, as many as the problem's size, the judge's time and the device allow, and
+    rows under the others; `meanwhile` is called before each."""
     most = len(STRESSES) if question_bytes <= plan.round_bytes else plan.large_stresses
     if exam.parted and not holds_stressed(question_bytes, exam.device):
         most = 0  # all are asked of some rows
@@ -232,6 +232,7 @@ def check_stresses(
         asked += 1
         found.stresses.append(StressRecord(name=stress.name, outcome="passed"))
         del question
+    meanwhile()
     in_rows = _check_mixed(exam, candidate, left, found) if left else set()
     why = "the problem is large" if asked >= most else "the judge's time is spent"
     for name in (stress.name for stress in left):

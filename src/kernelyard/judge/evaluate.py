@@ -351,7 +351,8 @@ def _examine(
         )
 
     def load_reference(session: Session) -> None:
-        begin_load(session, problem.source, "Model", libraries=is_opened_ahead and cost.matrix)
+        # Nothing else is left to do meanwhile beside a large one's, whose first call begins those alone that it needs.
+        begin_load(session, problem.source, "Model", libraries=small and is_opened_ahead and cost.matrix)
 
     begin_load(candidate, solution, "ModelNew")
     if is_opened_ahead and is_slow_to_construct:
@@ -406,6 +407,7 @@ def _examine(
     check_stresses(exam, candidate, plan, found, question_bytes, meanwhile)
     if case.last is Phase.CHECK:
         return exam
+    meanwhile()
 
     found.phase = candidate.phase = Phase.TIME
     case.on_phase("starting the baseline")
@@ -429,7 +431,6 @@ def _examine(
 
     make_again = partial(stressed_again, exam, candidate, plan, found, question_bytes)
     if small:  # of gigabytes they are made when both sides have what they need of the device
-        meanwhile()
         make_again = partial(list, make_again())  # while the baseline gets ready
     baseline = found.undisturbed(baseline_at_work)
     # Who kept a CPU busy meanwhile would have it look slower than it is.
