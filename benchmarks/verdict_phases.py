@@ -5,11 +5,11 @@
 A line a verdict with its ending, and below it the seconds of each phase, and how often and how long workers were
 waited for, by what was asked. The solution's own are those seconds in which the judge waits for its worker, from its
 load on: for its calls, and for what fills the cache before each; and those in which its worker still constructs it
-while the judge waits for the baseline's. All else is added by the judge; of that, the
-baseline's are those in which it waits for a worker with the reference, whose calls are as many as the solution's. As in
-`kernelyard run`, workers are kept waiting, and the ceilings are measured once. The first of a process also pays for
-what is done once: the device's context, the ceilings, what the judge imports at its first use. To hold two commits
-against each other, run them in turn: one machine's next minute differs by a tenth.
+while the judge waits for the baseline's. All else is added by the judge; of that, the baseline's are those in which it
+waits for a worker with the reference, whose calls are as many as the solution's. As in `kernelyard run`, workers are
+kept waiting, and the ceilings are measured once. The first of a process also pays for what is done once: the device's
+context, the ceilings, what the judge imports at its first use. To hold two commits against each other, run them in
+turn: one machine's next minute differs by a tenth.
 """
 
 import argparse

@@ -24,7 +24,7 @@ from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End, Findings, blameless
 from kernelyard.judge.floor import Ceilings, Remembered, floor
 from kernelyard.judge.lint import lint
-from kernelyard.judge.opening import SLOW_SECONDS, Opening
+from kernelyard.judge.opening import SLOW_SECONDS, Ahead, Opening
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.question import bytes_of
 from kernelyard.judge.reference import InvalidProblem
@@ -333,9 +333,9 @@ def _examine(
         candidate.unpack(built)
     state = handed_over(exam.model)
     weights = sum(value.nbytes for value in state.values())
-    small, openings = first.bytes <= plan.round_bytes, list[Opening]()
+    small = first.bytes <= plan.round_bytes
     # Where gigabytes leave little room the baseline waits its turn.
-    is_opened_ahead = case.last is Phase.TIME and is_ample(first.bytes + weights, device)
+    may_be_ahead = case.last is Phase.TIME and is_ample(first.bytes + weights, device)
 
     def begin_load(session: Session, source: Source, name: str, *, libraries: bool = False) -> None:
         session.begin_load(
@@ -352,13 +352,12 @@ def _examine(
 
     def load_reference(session: Session) -> None:
         # Nothing else is left to do meanwhile beside a large one's, whose first call begins those alone that it needs.
-        begin_load(session, problem.source, "Model", libraries=small and is_opened_ahead and cost.matrix)
+        begin_load(session, problem.source, "Model", libraries=small and may_be_ahead and cost.matrix)
 
+    ahead = Ahead(open_baseline, load_reference, allowed=may_be_ahead)
     begin_load(candidate, solution, "ModelNew")
-    if is_opened_ahead and is_slow_to_construct:
-        with blameless():
-            openings.append(Opening(open_baseline(), load_reference))
-            openings[0].load()
+    if is_slow_to_construct:
+        ahead.load()
     found.weights = candidate.await_load()
 
     if case.last is Phase.LOAD:
@@ -367,7 +366,7 @@ def _examine(
     redrawn = exam.has_own_weights
     first = settle_weights(exam, first, found)
     if redrawn and not exam.has_own_weights:
-        openings.clear()  # it has the others
+        ahead.drop()  # which has the others
     exam.spots = spots_of(exam, first)
 
     found.phase = candidate.phase = Phase.CHECK
@@ -382,14 +381,7 @@ def _examine(
     found.is_crowded = not is_ample(question_bytes, device)
     answered = check(exam, candidate, first, found)
 
-    def meanwhile() -> None:
-        with blameless():
-            for opening in openings:
-                opening.go_on()
-
-    if is_opened_ahead and not openings:
-        with blameless():
-            openings.append(Opening(open_baseline(), load_reference))
+    ahead.begin()
     check_pair(exam, candidate, first, answered, plan, found)
     # Outputs of gigabytes are common, with a float64 reference of twice that beside: one question lives at a time.
     del first
@@ -398,23 +390,23 @@ def _examine(
         degenerate = exam.degenerate(question, first_answer) if trial == 1 else None
         first_answer = ()  # before the worker answers: of 8 GB each there is no room for one more
         ask(exam, candidate, question, found)
-        meanwhile()
+        ahead.go_on()
         if degenerate:
             found.flag(Flag(name="degenerate_problem", evidence=degenerate))
         del question
     check_order(exam, candidate, plan, found, question_bytes)
     case.on_phase("checking under stress")
-    check_stresses(exam, candidate, plan, found, question_bytes, meanwhile)
+    check_stresses(exam, candidate, plan, found, question_bytes, ahead.go_on)
     if case.last is Phase.CHECK:
         return exam
-    meanwhile()
+    ahead.go_on()
 
     found.phase = candidate.phase = Phase.TIME
     case.on_phase("starting the baseline")
 
     def baseline_at_work() -> Session:
-        with candidate.still(), blameless():
-            return (openings.pop() if openings else Opening(open_baseline(), load_reference)).finish()
+        with candidate.still():
+            return ahead.finish()
 
     @contextmanager
     def stand_in() -> Iterator[Session]:

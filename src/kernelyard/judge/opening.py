@@ -8,6 +8,7 @@ until the solution stands still: what tunes itself does so then. But the librari
 from collections.abc import Callable
 
 from kernelyard.core.verdict import Phase
+from kernelyard.judge.findings import blameless
 from kernelyard.sandbox.session import Session
 
 SLOW_SECONDS = 0.2
@@ -41,3 +42,45 @@ class Opening:
         self._session.await_load()
         self._session.phase = Phase.TIME
         return self._session
+
+
+class Ahead:
+    """The baseline's, begun before it is needed where that is `allowed`. What fails is no fault of the solution's."""
+
+    def __init__(
+        self, open_session: Callable[[], Session], begin_load: Callable[[Session], None], *, allowed: bool
+    ) -> None:
+        self._open, self._begin_load, self._allowed = open_session, begin_load, allowed
+        self._opening: Opening | None = None
+
+    def begin(self) -> None:
+        """Take a worker, if none was taken."""
+        if self._allowed and self._opening is None:
+            self._opening = self._taken()
+
+    def load(self) -> None:
+        """And have it construct the reference."""
+        self.begin()
+        if self._opening is not None:
+            with blameless():
+                self._opening.load()
+
+    def go_on(self) -> None:
+        """The next step, if one was taken and is ready for it."""
+        if self._opening is not None:
+            with blameless():
+                self._opening.go_on()
+
+    def drop(self) -> None:
+        """What it has loaded is no longer the reference."""
+        self._opening = None
+
+    def finish(self) -> Session:
+        """The session, with the reference loaded; another one where it is asked for again."""
+        opening, self._opening = self._opening or self._taken(), None
+        with blameless():
+            return opening.finish()
+
+    def _taken(self) -> Opening:
+        with blameless():
+            return Opening(self._open(), self._begin_load)

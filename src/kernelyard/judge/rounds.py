@@ -280,8 +280,8 @@ def _outside(
     """Hold the worker's account, here and of `cold` calls, against the judge's clock.
 
     It is asked for more, and seconds later, before a solution is refused, and with both sides on one core then, drawn
-    anew each time: for 5 s an honest one's requests were 0.14 ms a call dearer than the baseline's, all of them, on an
-    H200 whose host had three other judges. Returned are the host's times of baseline and solution.
+    anew each time: for 5 s an honest one's requests took 0.14 ms a call more than the baseline's, on an H200 whose host
+    had three other judges. Returned are the host's times of baseline and solution.
     """
     least = Least(), Least()
 

@@ -53,7 +53,7 @@ class Room:
 
     def __init__(self, memory: DeviceBytes, begin: int) -> None:
         self.memory, self.begin = memory, begin
-        self.end = self._copied = memory.size - (memory.size - begin) // COPIES
+        self.end = self._copied = memory.size - -(-(memory.size - begin) // (COPIES * ALIGNED)) * ALIGNED
         self._next, self._handed_out = begin, 0
         self._take, self._give = _TAKE(self._taken), _GIVE(self._given)
         # As `CUDAPluggableAllocator` does for functions of a library; these are our own.
