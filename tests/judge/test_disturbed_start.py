@@ -10,6 +10,7 @@ import torch
 
 from kernelyard.core.problem import Source, as_solution
 from kernelyard.core.verdict import Phase, Status
+from kernelyard.judge import evaluate as evaluating
 from kernelyard.judge import floor
 from kernelyard.judge.evaluate import evaluate
 from kernelyard.judge.plan import Plan
@@ -65,20 +66,22 @@ BEFORE, CHECKS = ["starting workers", "a worker", "checking"], ["checking under 
 
 
 @pytest.mark.parametrize(
-    ("round_bytes", "right", "order"),
+    ("round_bytes", "ample", "right", "order"),
     [
-        (1 << 30, True, [*BEFORE, "a worker", *CHECKS]),
-        (1, True, [*BEFORE, *CHECKS, "a worker"]),
-        (1 << 30, False, BEFORE),
+        (1 << 30, True, True, [*BEFORE, "a worker", *CHECKS]),
+        (1, True, True, [*BEFORE, "a worker", *CHECKS]),
+        (1, False, True, [*BEFORE, *CHECKS, "a worker"]),
+        (1 << 30, True, False, BEFORE),
     ],
 )
-def test_of_a_small_problem_the_baseline_begins_while_the_solution_is_checked(
-    monkeypatch: pytest.MonkeyPatch, round_bytes: int, right: bool, order: list[str]
+def test_where_there_is_room_the_baseline_begins_while_the_solution_is_checked(
+    monkeypatch: pytest.MonkeyPatch, round_bytes: int, ample: bool, right: bool, order: list[str]
 ) -> None:
-    """Of a large one the device may have no room for both yet; and a wrong first answer costs one worker."""
+    """Beside gigabytes the device may have none for both yet; and a wrong first answer costs one worker."""
     events: list[str] = []
     take = Pool.take
     monkeypatch.setattr(Pool, "take", lambda pool: events.append("a worker") or take(pool))
+    monkeypatch.setattr(evaluating, "is_ample", lambda *_: ample)
     problem = load_problem(PROBLEM)
     text = as_solution(problem.source)
     verdict = evaluate(
