@@ -222,7 +222,7 @@ def test_the_libraries_begin_beside_the_checks_where_a_small_reference_multiplie
     begin_load = Session.begin_load
 
     def noted(session: Session, file_name: str, source: str, class_name: str, *asked: Any, **how: Any) -> None:
-        begun[class_name] = how["libraries"]
+        begun[class_name] = how.get("libraries", False)
         begin_load(session, file_name, source, class_name, *asked, **how)
 
     monkeypatch.setattr(Session, "begin_load", noted)

@@ -331,31 +331,19 @@ def _examine(
     case.on_phase("loading the solution")
     if built is not None:
         candidate.unpack(built)
-    state = handed_over(exam.model)
-    weights = sum(value.nbytes for value in state.values())
+    weights = sum(value.nbytes for value in handed_over(exam.model).values())
     small = first.bytes <= plan.round_bytes
     # Where gigabytes leave little room the baseline waits its turn.
     may_be_ahead = case.last is Phase.TIME and is_ample(first.bytes + weights, device)
-
-    def begin_load(session: Session, source: Source, name: str, *, libraries: bool = False) -> None:
-        session.begin_load(
-            source.path.name,
-            source.text,
-            name,
-            exam.init_arguments,
-            exam.weight_seed,
-            dtype,
-            state,
-            train_mode=problem.train_mode,
-            libraries=libraries,
-        )
+    # Nothing else is left to do meanwhile beside a large one's, whose first call begins those alone that it needs.
+    libraries = small and may_be_ahead and cost.matrix
 
     def load_reference(session: Session) -> None:
-        # Nothing else is left to do meanwhile beside a large one's, whose first call begins those alone that it needs.
-        begin_load(session, problem.source, "Model", libraries=small and may_be_ahead and cost.matrix)
+        asked = exam.to_load(problem.source, "Model")
+        session.begin_load(*asked, train_mode=problem.train_mode, libraries=libraries)
 
     ahead = Ahead(open_baseline, load_reference, allowed=may_be_ahead)
-    begin_load(candidate, solution, "ModelNew")
+    candidate.begin_load(*exam.to_load(solution, "ModelNew"), train_mode=problem.train_mode)
     if is_slow_to_construct:
         ahead.load()
     found.weights = candidate.await_load()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernelyard.core.errors import FAULTS, first_line
 from kernelyard.core.operator import Cost, Tolerance
-from kernelyard.core.problem import Problem, each_tensor, listed
+from kernelyard.core.problem import Problem, Source, each_tensor, listed
 from kernelyard.core.verdict import ErrorFigures, Status
 from kernelyard.judge.answers import as_far_as_it_goes, copied_to, noise_of, room_for, unwritten, usual_error
 from kernelyard.judge.compare import compare, finite, passes, same_bits
@@ -25,7 +25,7 @@ from kernelyard.judge.parts import close, has_rows, largest, part, rows_of, span
 from kernelyard.judge.question import Honest, Question, bytes_of, tensors_of
 from kernelyard.judge.reference import InvalidProblem, must_cross, outputs_of, random_state, writes
 from kernelyard.judge.shaking import by_several_errors
-from kernelyard.judge.weights import converted, fill_constants, redraw_constants
+from kernelyard.judge.weights import converted, fill_constants, handed_over, redraw_constants
 from kernelyard.judge.widening import in_float64
 from kernelyard.sandbox.form import forms_of
 from kernelyard.sandbox.returned import Fetched
@@ -96,6 +96,13 @@ class Exam:
             return self.problem.make_model(self.init_arguments, self.weight_seed, self.dtype, self.device)
 
         return converted(self.model, dtype, rebuild)
+
+    def to_load(
+        self, source: Source, class_name: str
+    ) -> tuple[str, str, str, list[Any], int, torch.dtype, dict[str, Tensor]]:
+        """What a session takes to construct a class of `source` as the model is, with its weights of now."""
+        given = self.init_arguments, self.weight_seed, self.dtype, handed_over(self.model)
+        return source.path.name, source.text, class_name, *given
 
     @property
     def has_own_weights(self) -> bool:

@@ -16,7 +16,6 @@ from kernelyard.core.problem import Source
 from kernelyard.core.verdict import Flag, Phase, Status
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import End
-from kernelyard.judge.weights import handed_over
 from kernelyard.sandbox.deadlines import Deadlines
 from kernelyard.sandbox.exchange import Ended
 from kernelyard.sandbox.launch import SandboxKind
@@ -59,10 +58,7 @@ def sanitized(
             session.await_start(device_memory=False)
             if built is not None:
                 session.unpack(built)
-            text, weights = solution.text, handed_over(exam.model)
-            name = solution.path.name
-            given = (exam.init_arguments, exam.weight_seed, exam.dtype, weights)
-            session.load(name, text, "ModelNew", *given, train_mode=exam.problem.train_mode)
+            session.load(*exam.to_load(solution, "ModelNew"), train_mode=exam.problem.train_mode)
             session.phase = Phase.CHECK
             session.run([exam.arguments()], manner=Manner.BARE)
         except Ended as error:  # an illegal access ends in an error of the call's, and in the report
