@@ -303,8 +303,8 @@ class Verdict(Record):
     """What the baseline seemed to gain or lose against itself in the same rounds; 0.01 is 1 %."""
     confirmed: bool | None = None
     """Whether the judge's own clock saw the solution take less time, which is asked only where the rounds claim a gain.
-    On a GPU by handing the device over and back (of calls above 10 ms, or problems above 256 MB, by whole requests);
-    on a CPU by requests, against the baseline's calls by themselves."""
+    On a GPU by handing the device over and back (of calls above 10 ms, or problems above a 24th of its memory, by whole
+    requests); on a CPU by requests, against the baseline's calls by themselves."""
     handed_over: HandOver | None = None
     """What that rests on where the device was handed over."""
     requested: WholeRequests | None = None
