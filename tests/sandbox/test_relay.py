@@ -306,7 +306,9 @@ class ModelNew(nn.Module):
 SIMPLE = "return torch.softmax(x, -1)"
 
 
-def relayed(code: str, device: torch.device, calls: int = 4, rounds: int = 3) -> list[Any]:
+def relayed(
+    code: str, device: torch.device, calls: int = 4, rounds: int = 3, shape: tuple[int, int] = (512, 1000)
+) -> list[Any]:
     """What comes of some relays of calls on inputs of their own: each call's input, and what was kept."""
     post = Post(choose(None, str(device)), Limits(), str(device))
     cold, found = ColdCache(device), []
@@ -315,7 +317,7 @@ def relayed(code: str, device: torch.device, calls: int = 4, rounds: int = 3) ->
         session.load("s.py", SOURCE.format(code=code), "ModelNew", [], 0, torch.float32, {})
         session.phase = Phase.TIME
         for i_round in range(1 + rounds):
-            sets = [[torch.randn(512, 1000, device=device)] for _ in range(calls)]
+            sets = [[torch.randn(shape, device=device)] for _ in range(calls)]
             ran = session.relay(sets, (sets[0][0],), range(calls), cold)
             if i_round:  # the first has kernels to load, for which the driver waits
                 found.append(ran and (sets, ran))
@@ -345,6 +347,18 @@ def test_answers_are_those_to_the_inputs_of_their_call(code: str, device: torch.
             (x,) = sets[kept.index]
             (answer,) = kept.fetched([x]).tensors
             torch.testing.assert_close(answer, torch.softmax(x, -1))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "code", [SIMPLE, "return torch.softmax(torch.relu(x) + x.clamp(max=0), -1)"], ids=["one", "four"]
+)
+def test_an_answer_above_256_mb_is_read_where_it_lies(code: str, device: torch.device) -> None:
+    for round in relayed(code, device, calls=1, rounds=2, shape=(20480, 4096)):
+        assert round is not None
+        ((x,),), ran = round
+        (answer,) = ran.kept[0].fetched([x]).tensors
+        torch.testing.assert_close(answer, torch.softmax(x, -1))
 
 
 @pytest.mark.gpu
