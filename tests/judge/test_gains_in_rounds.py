@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kernelyard.core.verdict import Decision, Floor, StressRecord
+from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.returned import Ran
@@ -48,10 +49,11 @@ class Taking(Here):
     ],
 )
 def test_the_judges_own_clock_is_asked_where_a_gain_is_claimed_and_nowhere_else(
-    cold: float, bare: float, decision: Decision, asks: bool
+    cold: float, bare: float, decision: Decision, asks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidate, baseline = Taking(cold, bare), Taking()
-    # Large, so that nothing is laid anew, which takes requests of the same manner.
+    # Large, so that nothing is laid anew, which takes requests of the same manner; and too large to hand the device over.
+    monkeypatch.setattr(timing_rounds, "is_ample", lambda *_: False)
     plan = Plan(rounds=9, most_rounds=12, calls=2, round_bytes=1)
     _, found = rounds_of(candidate, baseline, plan)
     assert found.measured is not None and found.measured.decision is decision
