@@ -52,7 +52,7 @@ def test_the_judges_own_clock_is_asked_where_a_gain_is_claimed_and_nowhere_else(
     cold: float, bare: float, decision: Decision, asks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidate, baseline = Taking(cold, bare), Taking()
-    # Large, so that nothing is laid anew, which takes requests of the same manner; and too large to hand the device over.
+    # Large, so that nothing is laid anew, which takes requests of the same manner; and too large for a relay.
     monkeypatch.setattr(timing_rounds, "is_ample", lambda *_: False)
     plan = Plan(rounds=9, most_rounds=12, calls=2, round_bytes=1)
     _, found = rounds_of(candidate, baseline, plan)
