@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from kernelyard.core.verdict import Decision, Floor, StressRecord
-from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge.findings import End, Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.sandbox.returned import Ran
@@ -49,13 +48,12 @@ class Taking(Here):
     ],
 )
 def test_the_judges_own_clock_is_asked_where_a_gain_is_claimed_and_nowhere_else(
-    cold: float, bare: float, decision: Decision, asks: bool, monkeypatch: pytest.MonkeyPatch
+    cold: float, bare: float, decision: Decision, asks: bool
 ) -> None:
     candidate, baseline = Taking(cold, bare), Taking()
     # Large, so that nothing is laid anew, which takes requests of the same manner; and too large for a relay.
-    monkeypatch.setattr(timing_rounds, "is_ample", lambda *_: False)
     plan = Plan(rounds=9, most_rounds=12, calls=2, round_bytes=1)
-    _, found = rounds_of(candidate, baseline, plan)
+    _, found = rounds_of(candidate, baseline, plan, Findings(is_crowded=True))
     assert found.measured is not None and found.measured.decision is decision
     for side in (candidate, baseline):
         without, cold_ones = (side.manners.count(manner) for manner in (Manner.STREAMED, Manner.COLD))

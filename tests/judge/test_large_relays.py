@@ -1,7 +1,6 @@
 """Gains over short calls of large problems: shown by handing the device over, where it has the room for that."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from kernelyard.core.verdict import Decision
 from kernelyard.judge import rounds as timing_rounds
+from kernelyard.judge.findings import Findings
 from kernelyard.judge.plan import Plan
 from kernelyard.judge.relay import LONGEST_MS, Relay
 from kernelyard.judge.shown import Shown
@@ -17,9 +17,9 @@ from kernelyard.sandbox.returned import Ran
 from kernelyard.sandbox.wire import Manner
 
 sys.path.insert(0, str(Path(__file__).parent))
-from timed_here import Taking, rounds_of
+from timed_here import Showing, Taking, rounds_of
 
-LARGE = replace(Plan(), round_bytes=1)
+LARGE = Plan(round_bytes=1)
 COPIED = 0.6
 """ms of a request: what it takes to write an answer to the judge."""
 
@@ -37,14 +37,9 @@ class Lean(Copying):
         return Ran(told, ran.seconds - COPIED / 1e3, ran.kept)
 
 
-class Showing(Relay):
-    """A relay that shows what it is told to."""
-
-    def __init__(self, saved: float) -> None:
-        self.saved = saved
-
-    def shown(self, baseline_ms: float) -> Shown:
-        return Shown(self.saved, 0.001, baseline_ms, (baseline_ms + 0.3, 0.0), (self.saved,))
+def showing(saved: float) -> Showing:
+    """A relay by which so many of the baseline's 1.0 ms are saved."""
+    return Showing(Shown(saved, 0.001, 1.0, (1.3, 0.0), (saved,)))
 
 
 def sides(own: Taking, *, takes: float = 1.0) -> tuple[Taking, Taking]:
@@ -60,7 +55,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def the_relay(*given: Any) -> Relay | str:
         asked.append(given[5])
-        return "" if given[5] >= LONGEST_MS else Showing(0.0)
+        return "" if given[5] >= LONGEST_MS else showing(0.0)
 
     monkeypatch.setattr(timing_rounds, "begun", the_relay)
     return asked
@@ -76,19 +71,16 @@ def test_who_copies_no_answer_has_no_gain_by_that(begun: list[float]) -> None:
 
 
 def test_a_gain_is_as_large_as_the_device_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing_rounds, "begun", lambda *_: Showing(0.25))
+    monkeypatch.setattr(timing_rounds, "begun", lambda *_: showing(0.25))
     _, found = rounds_of(*sides(Lean(1.0)), LARGE)
     measured = found.measured
     assert measured is not None and measured.decision is Decision.FASTER
     assert measured.ratio.mean == pytest.approx(1 / 0.75)
 
 
-@pytest.mark.parametrize(("ample", "takes"), [(False, 1.0), (True, 11.0)], ids=["no room", "long calls"])
-def test_where_the_device_is_not_handed_over_requests_tell(
-    ample: bool, takes: float, begun: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timing_rounds, "is_ample", lambda *_: ample)
+@pytest.mark.parametrize(("crowded", "takes"), [(True, 1.0), (False, 11.0)], ids=["no room", "long calls"])
+def test_where_the_device_is_not_handed_over_requests_tell(crowded: bool, takes: float, begun: list[float]) -> None:
     own, honest = sides(Copying(takes / 2), takes=takes)
-    clock, found = rounds_of(own, honest, LARGE)
-    assert bool(begun) is ample and own.manners.count(Manner.STREAMED) > 7
+    clock, found = rounds_of(own, honest, LARGE, Findings(is_crowded=crowded))
+    assert bool(begun) is not crowded and own.manners.count(Manner.STREAMED) > 7
     assert clock.asked() >= 7 and found.measured is not None and found.measured.decision is Decision.FASTER

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import timed_here
 from honest import CASES, problem
 from test_shown import BASELINE, clock, shown
-from timed_here import CPU, Here, rounds_of
+from timed_here import CPU, Here, Showing, rounds_of
 
 PLAIN = CASES["softmax"][0]
 
@@ -224,16 +224,6 @@ def test_a_gain_that_disturbance_may_be_is_none() -> None:
     made = clock(5.0, shown(1.0))
     made.requests = replace(pairs(2.0), alone=(3.01,) * BESIDE)
     assert not made.by_requests() and not made.confirmed()
-
-
-class Showing(Relay):
-    """A relay that shows what it is told to."""
-
-    def __init__(self, what: Shown | str) -> None:
-        self.what = what
-
-    def shown(self, baseline_ms: float) -> Shown | str:
-        return self.what
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ from kernelyard.judge.clock import Clock
 from kernelyard.judge.exam import Exam
 from kernelyard.judge.findings import Findings
 from kernelyard.judge.plan import Plan
+from kernelyard.judge.relay import Relay
 from kernelyard.judge.rounds import time_rounds
+from kernelyard.judge.shown import Shown
 from kernelyard.sandbox.handing import describe as describe_output
 from kernelyard.sandbox.lending import Lender
 from kernelyard.sandbox.returned import Kept, Ran
@@ -102,6 +104,16 @@ class Taking(Here):
     def lengths(self, manner: Manner) -> list[int]:
         """Of the requests so asked, in calls."""
         return [len(sets) for sets, asked in zip(self.asked, self.manners, strict=True) if asked is manner]
+
+
+class Showing(Relay):
+    """A relay that shows what it is told to."""
+
+    def __init__(self, what: Shown | str) -> None:
+        self.what = what
+
+    def shown(self, baseline_ms: float) -> Shown | str:
+        return self.what
 
 
 def rounds_of(

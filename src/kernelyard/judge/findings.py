@@ -75,7 +75,8 @@ class Findings:
     held: tuple[Tensor, ...] = ()
     """An answer, as it was when it was checked, that the worker holds until all calls are done."""
     is_crowded: bool = False
-    """Whether the device has so little memory for the problem that libraries may compute otherwise."""
+    """Whether the device has so little memory for the problem that libraries may compute otherwise, and a large one's
+    relay has no room."""
     policy: Policy = Policy.TRAINING
 
     def flag(self, flag: Flag) -> None:

@@ -23,7 +23,7 @@ from kernelyard.judge.question import bytes_of
 from kernelyard.judge.reference import kernel_count
 from kernelyard.judge.relay import LONGEST_MS, Relay, begun
 from kernelyard.judge.requested import requested
-from kernelyard.judge.room import counts_of, has_room, is_ample, make_room
+from kernelyard.judge.room import counts_of, has_room, make_room
 from kernelyard.judge.statistics import median
 from kernelyard.judge.turns import begin_on_one_core, lay_anew, run_sets, some_of, take_turn, unseen
 from kernelyard.sandbox.device_memory import KEPT_BYTES
@@ -117,9 +117,9 @@ def _rounds(
     call on (KernelBench's 1/23). Of a large problem a call of every round has rows under stress, which are too few to
     tell in its time.
     Requests without flushes are asked for while a gain is claimed that the judge's own clock has to confirm; where
-    calls are short, and the device holds a large problem's twice more, a relay does that when the rounds are over. To
-    write an answer of gigabytes to the judge takes as long as a call that reads and writes as much: who answers there
-    at once has a request that is shorter by a third, and whatever gain it claims. A relay copies no answer.
+    calls are short, and the device has the room, a relay does that when the rounds are over. To write an answer of
+    gigabytes to the judge takes as long as a call that reads and writes as much: who answers there at once has a
+    request that is shorter by a third, and whatever gain it claims. A relay copies no answer.
     """
     calls = plan.calls_in_turn(question_bytes)  # as long as nothing is known of how long one takes
     large = question_bytes > plan.round_bytes
@@ -156,7 +156,7 @@ def _rounds(
     # What is larger lies in as many places as there are, and to free it takes time from the calls that follow.
     small = on_device and not large
     # A relay has the room of up to four questions on either side, which is no more than an honest solution leaves.
-    relayed = on_device and (not large or is_ample(question_bytes, candidate.device))
+    may_relay = on_device and not (large and found.is_crowded)
     kernels = kernel_count(exam.model, exam.arguments()) if small else 1
     clock = Clock(candidate.device, kernels)
     bare_calls = 0
@@ -225,9 +225,9 @@ def _rounds(
         calls = plan.calls_in_turn(question_bytes, took if on_device else 0.0)
         usual = [one.ratio for one in clock.counted() or clock.rounds or [done]]
         claims = claimed(usual, done.honest.event, kernels)
-        if claims and relayed and not relay and clock.rounds:
+        if claims and may_relay and not relay and clock.rounds:
             relay = the_relay()  # and again, as long as calls are too long for one
-        by_requests = not relayed or isinstance(relay, str) or (relay is None and took >= LONGEST_MS)
+        by_requests = not may_relay or isinstance(relay, str) or (relay is None and took >= LONGEST_MS)
         bare_calls = plan.calls_bare(question_bytes, took) if claims and by_requests else 0
         tried += 1
         counted = len(clock.counted())
@@ -244,7 +244,7 @@ def _rounds(
         spent = time.monotonic() - begin >= plan.seconds or counted >= plan.most_rounds
         if spent or _settled(clock, plan, by_relay=not by_requests):
             break
-    if relayed and decide(clock.told(), clock.noise(), confirmed=True) is Decision.FASTER:
+    if may_relay and decide(clock.told(), clock.noise(), confirmed=True) is Decision.FASTER:
         relay = relay or the_relay()
         if isinstance(relay, Relay):
             on_phase("handing the device over")
