@@ -35,6 +35,32 @@ def test_of_one_number_of_calls_their_account_is_believed_and_whole_requests_che
     assert found.unaccounted == pytest.approx((1.0 + 2.0) / 2 / 2)
 
 
+def test_a_cpu_that_is_slower_for_the_longer_requests_is_held_against_their_own_account() -> None:
+    """Calls of 26 ms, which take 38 wherever there are eight; a GPU's worker answers for its usual ones."""
+    honest, slow = Least(), Least()
+    for count, each in ((4, 26.0), (8, 38.0)):
+        for _ in range(3):
+            honest.add(Ran(((38.0, 38.0),) * count, (1 + count * 38.0) / 1e3))
+            slow.add(Ran(((each, each),) * count, (1 + count * each) / 1e3))
+    usual, disturbed = honest.outside(), slow.outside()
+    assert disturbed.marginal == pytest.approx(2 * 38 - 26)
+    assert disturbed.left_out == pytest.approx(0)
+    assert doubt(usual, disturbed, CPU) is None
+    assert doubt(usual, disturbed, CUDA) is not None
+
+
+@pytest.mark.parametrize("owned", [4, 8])
+def test_who_owns_up_to_some_requests_alone_is_found_on_a_cpu_too(owned: int) -> None:
+    """Calls of 8 ms, of which 5 are told: to the requests of four calls, or of eight."""
+    honest, own = Least(), Least()
+    for count in (4, 8):
+        for _ in range(3):
+            honest.add(Ran(((8.0, 8.0),) * count, (1 + count * 8.0) / 1e3))
+            told = 8.0 if count == owned else 5.0
+            own.add(Ran(((told, told),) * count, (1 + count * 8.0) / 1e3))
+    assert doubt(honest.outside(), own.outside(), CPU) is not None
+
+
 @pytest.mark.parametrize(
     ("marginal", "told", "device", "flagged"),
     [
@@ -47,8 +73,8 @@ def test_of_one_number_of_calls_their_account_is_believed_and_whole_requests_che
     ],
 )
 def test_what_may_be_missing_of_a_call(marginal: float, told: float, device: torch.device, flagged: bool) -> None:
-    honest = Outside(told, (told,))
-    assert (doubt(honest, Outside(marginal, (told,)), device) is not None) is flagged
+    honest, own = Outside(told, (told,)), Outside(marginal, (told,), left_out=marginal - told)
+    assert (doubt(honest, own, device) is not None) is flagged
 
 
 def test_what_the_baseline_leaves_out_is_nobodys_fault() -> None:
