@@ -11,6 +11,7 @@ from kernelyard.core.errors import UsageError, unknown
 from kernelyard.core.verdict import (
     RELAY,
     REQUEST,
+    REQUESTS,
     Decision,
     ErrorFigures,
     Flag,
@@ -125,6 +126,10 @@ def test_a_gain_that_is_shown_in_part_says_whose_its_numbers_are() -> None:
     text = "\n".join(verdict_lines(Verdict(**(PASSED | ends | {"told": 4.13} | handed))))  # type: ignore[arg-type]
     assert "  solution  1.50 ms (1.20-1.80), by the device handed over\n" in text
     assert "  measured  3 calls of the baseline by host, less what 2 hand-overs of the device show, cold" in text
+    several = {"time": requests.model_copy(update={"timer": REQUESTS}), "saved_by_requests": (0.5, 0.25)}
+    streamed = "\n".join(verdict_lines(Verdict(**(PASSED | ends | {"told": 4.13} | several))))  # type: ignore[arg-type]
+    assert "  solution  1.50 ms (1.20-1.80), by whole requests on the judge's clock\n" in streamed
+    assert "3 calls of the baseline by host, less what requests of several took less in 2 rounds, cold" in streamed
     assert "request" not in text
 
 
@@ -141,6 +146,17 @@ def test_a_gain_that_is_shown_in_part_says_whose_its_numbers_are() -> None:
 def test_whole_requests_have_pairs_that_take_time(fields: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         WholeRequests(**fields)
+
+
+@pytest.mark.parametrize(
+    ("saved", "complaint"),
+    [((), "needs rounds"), ((0.5, float("nan")), "each finite"), (None, "without how much that was")],
+)
+def test_requests_that_took_less_say_how_much(saved: tuple[float, ...] | None, complaint: str) -> None:
+    ends = {"speedup": 1.98, "speedup_low": 1.61, "speedup_high": 2.45, "confirmed": True, "told": 4.13}
+    time = Timing(samples_ms=(1.0, 2.0), timer=REQUESTS, cache="cold")
+    with pytest.raises(ValidationError, match=complaint):
+        Verdict(**(PASSED | ends | {"time": time, "saved_by_requests": saved}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("saved", [(), (0.5, float("nan")), (float("inf"),)])

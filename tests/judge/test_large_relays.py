@@ -1,4 +1,5 @@
-"""Gains over short calls of large problems: shown by handing the device over, where it has the room for that."""
+"""Gains over short calls of large problems: shown by handing the device over, where it has the room for that. And those
+of larger problems and of long calls, by requests."""
 
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelyard.core.verdict import Decision
+from kernelyard.core.verdict import REQUESTS, Decision
 from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge.findings import Findings
 from kernelyard.judge.plan import Plan
@@ -29,11 +30,13 @@ class Copying(Taking):
 
 
 class Lean(Copying):
-    """Takes as long as the baseline, says half of that, and writes its answers to the judge at once."""
+    """Takes as long as the baseline, says a part of that, and writes its answers to the judge at once."""
+
+    said = 0.5
 
     def run(self, sets: list[list[Any]], **asked: Any) -> Ran:
         ran = super().run(sets, **asked)
-        told = tuple((event / 2, host / 2) for event, host in ran.samples)
+        told = tuple((self.said * event, self.said * host) for event, host in ran.samples)
         return Ran(told, ran.seconds - COPIED / 1e3, ran.kept)
 
 
@@ -83,4 +86,33 @@ def test_where_the_device_is_not_handed_over_requests_tell(crowded: bool, takes:
     own, honest = sides(Copying(takes / 2), takes=takes)
     clock, found = rounds_of(own, honest, LARGE, Findings(is_crowded=crowded))
     assert bool(begun) is not crowded and own.manners.count(Manner.STREAMED) > 7
-    assert clock.asked() >= 7 and found.measured is not None and found.measured.decision is Decision.FASTER
+    measured = found.measured
+    assert clock.asked() >= 7 and measured is not None and measured.decision is Decision.FASTER
+    assert measured.ratio.mean == pytest.approx(2) and measured.told is None and not found.flags, "which is all shown"
+
+
+@pytest.mark.parametrize(("crowded", "takes"), [(True, 4.0), (False, 11.0)], ids=["no room", "long calls"])
+def test_and_how_large_it_is(crowded: bool, takes: float, begun: list[float]) -> None:
+    """Of what is claimed no more counts than answers that are not copied make a request shorter by."""
+    lean = Lean(takes)
+    lean.said = 0.8
+    _, found = rounds_of(*sides(lean, takes=takes), LARGE, Findings(is_crowded=crowded))
+    measured = found.measured
+    assert measured is not None and measured.told == pytest.approx(1.25)
+    shown = takes / (takes - COPIED)
+    assert measured.ratio.mean == pytest.approx(shown) and measured.decision is Decision.FASTER
+    assert measured.time.timer == REQUESTS and measured.time.p50_ms == pytest.approx(takes / shown)
+    assert measured.saved_by_requests == pytest.approx([COPIED] * len(measured.saved_by_requests or ()))
+    (flag,) = found.flags
+    assert flag.name == "uncertified_gain" and "1.25x by the worker's word" in flag.evidence
+    assert f"take 0.6 ms a call less than the baseline's, whose call takes {takes:.4g} ms" in flag.evidence
+
+
+def test_requests_that_hardly_differ_show_no_gain_of_what_is_claimed(begun: list[float]) -> None:
+    """A gain of 1 % on the judge's clock confirmed whatever was claimed within the noise of the others."""
+    lean = Lean(60.0)
+    lean.said = 0.8
+    _, found = rounds_of(*sides(lean, takes=60.0), LARGE)
+    measured = found.measured
+    assert measured is not None and measured.told == pytest.approx(1.25)
+    assert measured.ratio.mean == pytest.approx(60 / 59.4) and measured.decision is not Decision.FASTER

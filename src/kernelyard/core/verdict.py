@@ -59,9 +59,9 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-REQUEST, RELAY = "request", "relay"
+REQUEST, RELAY, REQUESTS = "request", "relay", "requests"
 """What the judge's own clock makes of a gain that counts by it alone: a request as a whole, and a call of the
-baseline's less what the device was handed back sooner by."""
+baseline's less what the device was handed back sooner by, or less what requests of several calls took less."""
 
 
 class Timing(Record):
@@ -69,7 +69,7 @@ class Timing(Record):
 
     samples_ms: tuple[float, ...]
     timer: str
-    """The clock: `cuda_event`, `host`; or `REQUEST`, `RELAY`."""
+    """The clock: `cuda_event`, `host`; or `REQUEST`, `RELAY`, `REQUESTS`."""
     cache: str
     """`cold` when the last-level cache was flushed before each call, `warm` when not."""
 
@@ -286,11 +286,11 @@ class Verdict(Record):
     baseline: Timing | None = None
     time: Timing | None = None
     """The solution's calls; where `told` is more than `speedup`, what the judge's own clock shows of them (`REQUEST`,
-    `RELAY`)."""
+    `RELAY`, `REQUESTS`)."""
     speedup: float | None = None
     """Geometric mean over the rounds of baseline time over solution time. Of a gain no more than the judge's own clock
-    shows: on a CPU the solution's time is all that its requests took then, on a GPU, of calls of up to 10 ms, the
-    baseline's less what the device was handed back sooner by."""
+    shows: on a CPU the solution's time is all that its requests took then, on a GPU the baseline's less
+    what the device was handed back sooner by, or of calls above 10 ms less what requests took less."""
     speedup_low: float | None = None
     speedup_high: float | None = None
     """Ends of the 95 % interval of `speedup`."""
@@ -309,6 +309,9 @@ class Verdict(Record):
     """What that rests on where the device was handed over."""
     requested: WholeRequests | None = None
     """And where more is told than that shows: a gain in launching is shown so, if it is one of milliseconds."""
+    saved_by_requests: tuple[float, ...] | None = None
+    """Of calls above 10 ms on a GPU, or of what is too large for that, what the solution's requests took less than the
+    baseline's in each round, in ms a call; where more was told."""
     decision: Decision | None = None
     """`faster` and `slower` where the interval clears 2 % and the noise, `tie` where it lies within, else
     `inconclusive`; that too where `faster` is not confirmed, where the solution disturbed the baseline, or where the
@@ -330,6 +333,13 @@ class Verdict(Record):
     """Why not, on a GPU."""
     sandbox: SandboxRecord
     environment: Environment
+
+    @field_validator("saved_by_requests")
+    @classmethod
+    def _numbers(cls, saved: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if saved is not None and not (saved and all(map(math.isfinite, saved))):
+            raise ValueError("what requests took less needs rounds, each finite")
+        return saved
 
     @model_validator(mode="before")
     @classmethod
@@ -353,6 +363,7 @@ class Verdict(Record):
             self.confirmed,
             self.handed_over,
             self.requested,
+            self.saved_by_requests,
             self.decision,
             self.host_baseline,
             self.host_time,
@@ -374,13 +385,16 @@ class Verdict(Record):
         if (self.host_time and self.host_time.method) != (self.host_baseline and self.host_baseline.method):
             raise ValueError("baseline and solution were timed by unlike methods")
         if self.time is not None and self.baseline is not None:
-            alike = self.time.timer == self.baseline.timer if self.told is None else self.time.timer in (REQUEST, RELAY)
+            shown = (REQUEST, RELAY, REQUESTS)
+            alike = self.time.timer == self.baseline.timer if self.told is None else self.time.timer in shown
             if not alike or self.time.cache != self.baseline.cache:
                 raise ValueError("baseline and solution were timed by unlike methods")
             if self.time.timer == RELAY and self.handed_over is None:
                 raise ValueError("no time by a relay without what the device was handed back sooner by")
             if self.time.timer == REQUEST and self.baseline.timer == "cuda_event" and self.requested is None:
                 raise ValueError("no time by requests on a GPU without what they took")
+            if self.time.timer == REQUESTS and not self.saved_by_requests:
+                raise ValueError("no time by what requests took less without how much that was")
         if self.baseline_alone and self.baseline_alone.method != (self.baseline and self.baseline.method):
             raise ValueError("the baseline was timed by unlike methods, beside the solution and alone")
         if self.told is not None and not (self.speedup and self.speedup < self.told):

@@ -26,9 +26,9 @@ from functools import cached_property
 
 import torch
 
-from kernelyard.core.verdict import RELAY, REQUEST, Decision, Flag, HandOver, Timing, WholeRequests
+from kernelyard.core.verdict import RELAY, REQUEST, REQUESTS, Decision, Flag, HandOver, Timing, WholeRequests
 from kernelyard.judge.decision import band, confirms, decide, noise_floor
-from kernelyard.judge.shown import APART_SHARE, Requested, Shown
+from kernelyard.judge.shown import APART_SHARE, Requested, Shown, Streamed
 from kernelyard.judge.statistics import TRIMMED, Ratio, median, paired_ratio, signed_rank, trimmed_mean, upper_quartile
 from kernelyard.judge.timing import timer_of
 from kernelyard.sandbox.returned import Ran
@@ -204,9 +204,10 @@ class Clock:
     def is_capped(self) -> bool:
         """Whether a gain is shown, and a larger one told; on a GPU one that is larger by more than two processes differ
         by."""
-        if self.device.type == "cpu":
-            return self.confirmed() and self.certified().mean < self.told().mean
-        return self.relay is not None and self.confirmed() and self._most() < self.told().mean
+        if not self.confirmed() or (self.device.type != "cpu" and self.why_no_relay):
+            return False
+        most = self.certified().mean if self.device.type == "cpu" else self._most()
+        return most < self.told().mean
 
     def usual_ms(self) -> float | None:
         """ms of a call of the baseline's by what `told` is made of; None without a round that counts."""
@@ -256,8 +257,18 @@ class Clock:
         """What of a gain is credited at most, where a GPU's is confirmed."""
         if self.by_requests():
             return self.certified().mean
-        assert isinstance(self.relay, Shown)
-        return self.relay.most
+        shown = self.streamed() if self.relay is None else self.relay
+        assert isinstance(shown, Shown | Streamed)
+        return shown.most
+
+    def streamed(self) -> Streamed | None:
+        """What requests without flushes show of a gain on a GPU, where no relay is to: of the rounds that count, for in
+        others a side may have been held up."""
+        if self.device.type == "cpu" or self.relay is not None or self.why_no_relay:
+            return None
+        counted = self.counted()
+        saved = _saved(counted)
+        return Streamed.of(saved, median([one.honest.event for one in counted])) if len(saved) > 1 else None
 
     def call_ms(self) -> float:
         """What a call takes the baseline on a device; 0 on a CPU, where as many are asked for whatever they take."""
@@ -265,7 +276,8 @@ class Clock:
 
     def certified(self) -> Ratio:
         """What the judge's own clock shows, whatever the solution's worker says: on a CPU the baseline's calls over the
-        solution's whole requests, on a GPU what a relay shows, or such requests where they show more.
+        solution's whole requests, on a GPU what a relay shows, or such requests where they show more, or of long calls
+        what requests of several take less.
 
         Means of either, over all rounds: who is slow in one call, or late in a round, has no other one count for it.
         """
@@ -273,6 +285,8 @@ class Clock:
             return self.requests.ratio
         if isinstance(self.relay, Shown):
             return self.relay.ratio
+        if streamed := self.streamed():
+            return streamed.ratio
         shown = [(one.honest.mean, one.own.bare) for one in self.rounds]
         pairs = [(honest, own) for honest, own in shown if own is not None]
         return _over_rounds([honest for honest, _ in pairs], [own for _, own in pairs])
@@ -286,7 +300,7 @@ class Clock:
             return self._unrelayed(self.relay, told)
         if self.device.type != "cpu":
             if not self.why_no_relay:
-                return None
+                return self._unstreamed(told)
             tells = "that there is a gain the judge's own clock tells, and not how large it is"
             tells = tells if self.confirmed() else "the judge's own clock does not tell of a gain"
             evidence = f"{told.mean:.3g}x by the worker's word; {tells}: {self.why_no_relay}"
@@ -325,6 +339,16 @@ class Clock:
             )
         return Flag(name="uncertified_gain", evidence=f"{told.mean:.3g}x by the worker's word; {shown}")
 
+    def _unstreamed(self, told: Ratio) -> Flag | None:
+        if not self.is_capped() or (shown := self.streamed()) is None:
+            return None
+        evidence = (
+            f"{told.mean:.3g}x by the worker's word; on the judge's clock requests take {shown.saved:.4g} ms a call"
+            f" less than the baseline's, whose call takes {shown.baseline:.4g} ms: {shown.ratio.mean:.3g}x"
+            f" ({shown.ratio.low:.3g} to {shown.ratio.high:.3g}) is shown"
+        )
+        return Flag(name="uncertified_gain", evidence=evidence)
+
     def gain(self) -> float:
         """How surely the solution's requests took less time than the baseline's, by the judge's clock alone.
 
@@ -351,9 +375,9 @@ class Clock:
         requests took, a mean for each turn; on a GPU, the baseline's over the gain that is shown."""
         if not self.is_capped():
             return self.solution()
-        if self.relay is not None:
+        if self.device.type != "cpu":
             shown = self.certified().mean
-            timer = REQUEST if self.by_requests() else RELAY
+            timer = REQUESTS if self.relay is None else REQUEST if self.by_requests() else RELAY
             return self._timing([sample / shown for sample in self.baseline().samples_ms], timer)
         turns = [side.bare for one in self.rounds for side in (one.solution, one.again)]
         return self._timing([whole for whole in turns if whole is not None], REQUEST)
@@ -368,6 +392,11 @@ class Clock:
     def requested(self) -> WholeRequests | None:
         """And what requests of one call each did."""
         return self.requests.record if self.requests is not None else None
+
+    def saved_by_requests(self) -> tuple[float, ...] | None:
+        """And what requests of several calls took less, where that counts in place of what is told."""
+        streamed = self.streamed() if self.is_capped() else None
+        return streamed.pairs if streamed else None
 
     def doubt(self) -> Flag:
         """What speaks against the rounds that do not count; asked for where too few do."""

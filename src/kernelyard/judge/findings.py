@@ -47,6 +47,7 @@ class Measurement:
     told: float | None = None
     handed_over: HandOver | None = None
     requested: WholeRequests | None = None
+    saved_by_requests: tuple[float, ...] | None = None
 
     def fields(self) -> dict[str, Any]:
         """Those of a verdict."""

@@ -86,6 +86,7 @@ def time_rounds(
         told=clock.told().mean if clock.is_capped() else None,
         handed_over=clock.handed_over(),
         requested=clock.requested(),
+        saved_by_requests=clock.saved_by_requests(),
     )
     found.measured = measured
     if flag := clock.uncertified():

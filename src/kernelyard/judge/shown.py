@@ -1,11 +1,12 @@
-"""A gain of short calls on a GPU as the judge's own clock shows it: by how much sooner the device is handed back, or by
-requests of one call each."""
+"""A gain on a GPU as the judge's own clock shows it: of short calls by how much sooner the device is handed back, or by
+requests of one call each; of long ones by how much less requests of several take."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernelyard.core.verdict import HandOver, WholeRequests
+from kernelyard.judge.decision import MARGIN
 from kernelyard.judge.statistics import TRIMMED, Ratio, median, paired_ratio, trimmed_mean
 
 APART_MS = 1.5e-3
@@ -17,25 +18,65 @@ calls up has as much for nothing."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """How much sooner the device is handed back by the solution than by the baseline, in ms, and its 95 % interval."""
+class Saved:
+    """What a call of the solution's takes less than one of the baseline's, in ms, and half of its 95 % interval."""
 
     saved: float
     half: float
     baseline: float
     """ms of a call of the baseline's."""
+
+    @property
+    def ratio(self) -> Ratio:
+        """Baseline over solution. More than the baseline takes nobody saves: what seems to was disturbed."""
+        low, high = (self._over(self.saved + side * (self.half + self._apart)) for side in (-1, 1))
+        return Ratio(self._over(self.saved), low, high)
+
+    @property
+    def _apart(self) -> float:
+        """ms that two processes of one program differ by for good."""
+        return APART_MS
+
+    def _over(self, saved: float) -> float:
+        return self.baseline / max(self.baseline - saved, 1e-3 * self.baseline)
+
+
+@dataclass(frozen=True)
+class Streamed(Saved):
+    """By requests of several calls each, one behind the other: of a long call, of which launching is next to nothing.
+
+    What requests cost beside their calls is alike for both sides, and is in no difference of theirs: only who leaves a
+    part of the protocol out seems to save that.
+    """
+
+    pairs: tuple[float, ...]
+    """What `saved` is the mean of, for each round."""
+
+    @classmethod
+    def of(cls, pairs: Sequence[float], baseline_ms: float) -> "Streamed":
+        """Of two rounds at least."""
+        return cls(*trimmed_mean(pairs, TRIMMED), baseline_ms, tuple(pairs))
+
+    @property
+    def _apart(self) -> float:
+        return MARGIN * self.baseline
+
+    @property
+    def most(self) -> float:
+        """The largest gain that is credited."""
+        return self.ratio.high
+
+
+@dataclass(frozen=True)
+class Shown(Saved):
+    """How much sooner the device is handed back by the solution than by the baseline."""
+
     passed: tuple[float, float]
     """ms until the baseline handed the device back, and half of the interval."""
     pairs: tuple[float, ...]
     """What `saved` is the mean of, when the solution was there."""
     late: float = 0.0
     """What `saved` is less by, for the baseline was held up."""
-
-    @property
-    def ratio(self) -> Ratio:
-        """Baseline over solution. More than the baseline takes nobody saves: what seems to was disturbed."""
-        low, high = (self._over(self.saved + side * (self.half + APART_MS)) for side in (-1, 1))
-        return Ratio(self._over(self.saved), low, high)
 
     def beside(self, alone: tuple[float, float]) -> "Shown":
         """What is left of it where the baseline hands the device back in `alone` ms, with half of their interval, when
@@ -47,9 +88,6 @@ class Shown:
     @property
     def record(self) -> HandOver:
         return HandOver(saved_ms=self.pairs, late_ms=self.late)
-
-    def _over(self, saved: float) -> float:
-        return self.baseline / max(self.baseline - saved, 1e-3 * self.baseline)
 
     @property
     def most(self) -> float:

@@ -100,6 +100,9 @@ def timed_line(verdict: Verdict) -> str:
     if verdict.time.timer == RELAY and verdict.handed_over is not None:
         pairs = len(verdict.handed_over.saved_ms)
         return f"{calls} calls of the baseline by {timer}, less what {pairs} hand-overs of the device show"
+    if verdict.saved_by_requests is not None:
+        rounds = f"in {len(verdict.saved_by_requests)} rounds"
+        return f"{calls} calls of the baseline by {timer}, less what requests of several took less {rounds}"
     if verdict.requested is not None:
         pairs = len(verdict.requested.own_ms)
         return f"{calls} calls of the baseline by {timer}, over what {pairs} whole requests of one call each show"
