@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelyard.core.verdict import REQUESTS, Decision
+from kernelyard.core.verdict import REQUESTS, Decision, Floor
 from kernelyard.judge import rounds as timing_rounds
 from kernelyard.judge.findings import Findings
 from kernelyard.judge.plan import Plan
@@ -18,6 +18,7 @@ from kernelyard.sandbox.returned import Ran
 from kernelyard.sandbox.wire import Manner
 
 sys.path.insert(0, str(Path(__file__).parent))
+from honest import CASES
 from timed_here import Showing, Taking, rounds_of
 
 LARGE = Plan(round_bytes=1)
@@ -91,7 +92,7 @@ def test_where_the_device_is_not_handed_over_requests_tell(crowded: bool, takes:
     assert measured.ratio.mean == pytest.approx(2) and measured.told is None and not found.flags, "which is all shown"
 
 
-@pytest.mark.parametrize(("crowded", "takes"), [(True, 4.0), (False, 11.0)], ids=["no room", "long calls"])
+@pytest.mark.parametrize(("crowded", "takes"), [(True, 8.0), (False, 11.0)], ids=["no room", "long calls"])
 def test_and_how_large_it_is(crowded: bool, takes: float, begun: list[float]) -> None:
     """Of what is claimed no more counts than answers that are not copied make a request shorter by."""
     lean = Lean(takes)
@@ -106,6 +107,23 @@ def test_and_how_large_it_is(crowded: bool, takes: float, begun: list[float]) ->
     (flag,) = found.flags
     assert flag.name == "uncertified_gain" and "1.25x by the worker's word" in flag.evidence
     assert f"take 0.6 ms a call less than the baseline's, whose call takes {takes:.4g} ms" in flag.evidence
+
+
+@pytest.mark.parametrize(("answer_ms", "flagged"), [(0.6, True), (0.05, False)])
+def test_a_gain_that_may_be_a_copy_left_out_is_said_to_be(answer_ms: float, flagged: bool, begun: list[float]) -> None:
+    """Of a problem too large to be handed over: 0.6 ms of 4, which are as many as an answer takes, or are not."""
+    lean = Lean(4.0)
+    lean.said = 3.4 / 4.0
+    own, honest = sides(lean, takes=4.0)
+    own_bytes = 4 * CASES["softmax"][1]()[0].numel()
+    found = Findings(is_crowded=True)
+    ceilings = {"copy_gbps": 2 * own_bytes / answer_ms / 1e6, "tflops": None, "datasheet_gbps": None}
+    found.floor = Floor(bytes=1, operations=0, bound="memory", floor_ms=0.02, impossible_ms=0.01, **ceilings)
+    _, found = rounds_of(own, honest, LARGE, found)
+    measured = found.measured
+    assert measured is not None and measured.decision is Decision.FASTER and measured.told is None
+    assert [flag.name for flag in found.flags] == ["uncertified_gain"] * flagged
+    assert not flagged or "and 1x (" in found.flags[0].evidence
 
 
 def test_requests_that_hardly_differ_show_no_gain_of_what_is_claimed(begun: list[float]) -> None:

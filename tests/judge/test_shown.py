@@ -82,8 +82,7 @@ def test_a_gain_that_requests_alone_confirm_is_told_to_be_of_unknown_size(monkey
     flag = made.uncertified()
     assert flag is not None and "not how large it is: the baseline's calls cannot" in flag.evidence
     made.why_no_relay = ""
-    flag = made.uncertified()
-    assert flag is not None and "1x (0.98 to 1.02) is shown" in flag.evidence, "of long calls requests tell how large"
+    assert made.uncertified() is None, "of long calls requests tell"
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,9 @@ class Clock:
         """Why none was asked to show a gain of short calls on a GPU."""
         self.handed_alone: Callable[[], tuple[float, float] | None] | None = None
         """How long the baseline takes to hand the device back; for when the solution is gone."""
+        self.copied_ms = 0.0
+        """What it takes to copy an answer to the judge, where that is as long as a call: who answers there at once
+        saves as much of a request."""
 
     def add(self, one: Round) -> None:
         self.rounds.append(one)
@@ -340,13 +343,22 @@ class Clock:
         return Flag(name="uncertified_gain", evidence=f"{told.mean:.3g}x by the worker's word; {shown}")
 
     def _unstreamed(self, told: Ratio) -> Flag | None:
-        if not self.is_capped() or (shown := self.streamed()) is None:
+        shown = self.streamed()
+        if shown is None or not self.confirmed():
+            return None
+        certain = shown.less(self.copied_ms)
+        if certain.most >= told.mean:
             return None
         evidence = (
             f"{told.mean:.3g}x by the worker's word; on the judge's clock requests take {shown.saved:.4g} ms a call"
             f" less than the baseline's, whose call takes {shown.baseline:.4g} ms: {shown.ratio.mean:.3g}x"
             f" ({shown.ratio.low:.3g} to {shown.ratio.high:.3g}) is shown"
         )
+        if self.copied_ms:
+            evidence = (
+                f"{evidence}, and {certain.ratio.mean:.3g}x ({certain.ratio.low:.3g} to {certain.ratio.high:.3g}) if of"
+                f" that {self.copied_ms:.4g} ms are a copy of the answer that is left out"
+            )
         return Flag(name="uncertified_gain", evidence=evidence)
 
     def gain(self) -> float:

@@ -68,6 +68,8 @@ def time_rounds(
     if question_bytes > plan.round_bytes and not exam.parted:
         exam.one_loop.only_short_unless_needed()
     clock = _rounds(exam, candidate, baseline, plan, question_bytes, make_again, found, on_phase)
+    if found.floor and found.is_crowded and question_bytes > plan.round_bytes:
+        clock.copied_ms = 2 * bytes_of([], exam.answer) / found.floor.copy_gbps / 1e6
     on_phase("the judge's own clock")
     counts = counts_of(plan.calls_of(question_bytes, clock.call_ms()), question_bytes, candidate.device)
     ratio, noise, confirmed = clock.ratio(), clock.noise(), clock.confirmed()
