@@ -249,6 +249,7 @@ def test_the_canary_sees_what_changes() -> None:
 
 
 @pytest.mark.catalogue
+@pytest.mark.timeout(900)  # 204 s alone; 300 were not enough on two cores at half their speed, beside another test
 def test_a_short_soak_loses_nothing() -> None:
     """Six hostile verdicts among thirty; 500 are run by hand."""
     court, seed = Court(device=CPU, sandbox=choose(None, "cpu")), secrets.randbits(31)
