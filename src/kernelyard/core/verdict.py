@@ -116,6 +116,12 @@ class Timing(Record):
         return self.quantile(0.8)
 
 
+def _each_finite(values: tuple[float, ...], need: str) -> tuple[float, ...]:
+    if not values or not all(map(math.isfinite, values)):
+        raise ValueError(f"{need}, each finite")
+    return values
+
+
 class HandOver(Record):
     """The device handed to either side and back, which shows a gain of short calls on a GPU."""
 
@@ -127,9 +133,7 @@ class HandOver(Record):
     @field_validator("saved_ms")
     @classmethod
     def _real(cls, saved: tuple[float, ...]) -> tuple[float, ...]:
-        if not saved or not all(map(math.isfinite, saved)):
-            raise ValueError("a hand-over needs pairs, each finite")
-        return saved
+        return _each_finite(saved, "a hand-over needs pairs")
 
 
 class WholeRequests(Record):
@@ -289,8 +293,8 @@ class Verdict(Record):
     `RELAY`, `REQUESTS`)."""
     speedup: float | None = None
     """Geometric mean over the rounds of baseline time over solution time. Of a gain no more than the judge's own clock
-    shows: on a CPU the solution's time is all that its requests took then, on a GPU the baseline's less
-    what the device was handed back sooner by, or of calls above 10 ms less what requests took less."""
+    shows: on a CPU the solution's time is all that its requests took then, on a GPU the baseline's less what the device
+    was handed back sooner by, or of calls above 10 ms less what requests took less."""
     speedup_low: float | None = None
     speedup_high: float | None = None
     """Ends of the 95 % interval of `speedup`."""
@@ -337,9 +341,7 @@ class Verdict(Record):
     @field_validator("saved_by_requests")
     @classmethod
     def _numbers(cls, saved: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        if saved is not None and not (saved and all(map(math.isfinite, saved))):
-            raise ValueError("what requests took less needs rounds, each finite")
-        return saved
+        return None if saved is None else _each_finite(saved, "what requests took less needs rounds")
 
     @model_validator(mode="before")
     @classmethod

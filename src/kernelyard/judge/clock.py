@@ -207,10 +207,7 @@ class Clock:
     def is_capped(self) -> bool:
         """Whether a gain is shown, and a larger one told; on a GPU one that is larger by more than two processes differ
         by."""
-        if not self.confirmed() or (self.device.type != "cpu" and self.why_no_relay):
-            return False
-        most = self.certified().mean if self.device.type == "cpu" else self._most()
-        return most < self.told().mean
+        return self.confirmed() and self._most() < self.told().mean
 
     def usual_ms(self) -> float | None:
         """ms of a call of the baseline's by what `told` is made of; None without a round that counts."""
@@ -257,12 +254,12 @@ class Clock:
         return shown if isinstance(shown, Shown) and shown.is_possible and shown.ratio.low > 1 else None
 
     def _most(self) -> float:
-        """What of a gain is credited at most, where a GPU's is confirmed."""
-        if self.by_requests():
+        """What of a gain that is confirmed is credited at most; any where the judge's own clock does not tell how large
+        it is."""
+        if self.device.type == "cpu" or self.by_requests():
             return self.certified().mean
         shown = self.streamed() if self.relay is None else self.relay
-        assert isinstance(shown, Shown | Streamed)
-        return shown.most
+        return shown.most if isinstance(shown, Shown | Streamed) else math.inf
 
     def streamed(self) -> Streamed | None:
         """What requests without flushes show of a gain on a GPU, where no relay is to: of the rounds that count, for in
@@ -295,7 +292,7 @@ class Clock:
         return _over_rounds([honest for honest, _ in pairs], [own for _, own in pairs])
 
     def uncertified(self) -> Flag | None:
-        """The flag for a gain that is told, and not shown as large, on a CPU or by a relay."""
+        """The flag for a gain that is told, and not shown as large."""
         told, noise = self.told(), self.noise()
         if decide(told, noise, confirmed=True) is not Decision.FASTER:
             return None
@@ -316,8 +313,7 @@ class Clock:
         evidence = (
             f"{told.mean:.3g}x by the worker's word; on the judge's clock a request with one call takes"
             f" {request:.4g} ms, where a call of the baseline takes {baseline:.4g} ms and the protocol"
-            f" {self._usual.outside:.4g} ms: {shown.mean:.3g}x ({shown.low:.3g} to {shown.high:.3g}) is shown, which"
-            f" counts above {math.exp(band(noise)):.3g}x"
+            f" {self._usual.outside:.4g} ms: {shown} is shown, which counts above {math.exp(band(noise)):.3g}x"
         )
         return Flag(name="uncertified_gain", evidence=evidence)
 
@@ -329,16 +325,15 @@ class Clock:
         else:
             shown = (
                 f"the device is handed back {1e3 * relay.saved:.3g} us sooner than by the baseline, whose call takes"
-                f" {1e3 * relay.baseline:.4g} us: {relay.ratio.mean:.3g}x ({relay.ratio.low:.3g} to"
-                f" {relay.ratio.high:.3g}) is shown"
+                f" {1e3 * relay.baseline:.4g} us: {relay.ratio} is shown"
             )
             if not relay.is_possible:
                 shown = f"{shown}; no call saves more than the baseline's takes, so that something else held it up"
         if self.requests is not None:
-            whole, own, honest = self.requests.ratio, median(self.requests.own), median(self.requests.baseline)
+            own, honest = median(self.requests.own), median(self.requests.baseline)
             shown = (
                 f"{shown}; a request with one call takes {own:.4g} ms, where a call of the baseline takes"
-                f" {honest:.4g} ms: {whole.mean:.3g}x ({whole.low:.3g} to {whole.high:.3g}) is shown"
+                f" {honest:.4g} ms: {self.requests.ratio} is shown"
             )
         return Flag(name="uncertified_gain", evidence=f"{told.mean:.3g}x by the worker's word; {shown}")
 
@@ -351,13 +346,12 @@ class Clock:
             return None
         evidence = (
             f"{told.mean:.3g}x by the worker's word; on the judge's clock requests take {shown.saved:.4g} ms a call"
-            f" less than the baseline's, whose call takes {shown.baseline:.4g} ms: {shown.ratio.mean:.3g}x"
-            f" ({shown.ratio.low:.3g} to {shown.ratio.high:.3g}) is shown"
+            f" less than the baseline's, whose call takes {shown.baseline:.4g} ms: {shown.ratio} is shown"
         )
         if self.copied_ms:
             evidence = (
-                f"{evidence}, and {certain.ratio.mean:.3g}x ({certain.ratio.low:.3g} to {certain.ratio.high:.3g}) if of"
-                f" that {self.copied_ms:.4g} ms are a copy of the answer that is left out"
+                f"{evidence}, and {certain.ratio} if of that {self.copied_ms:.4g} ms are a copy of the answer that is"
+                " left out"
             )
         return Flag(name="uncertified_gain", evidence=evidence)
 

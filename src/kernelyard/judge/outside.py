@@ -84,16 +84,18 @@ class Least:
         """Of requests of N calls alone `marginal` is the worker's word, which whole requests check."""
         counting = {count: _lesser_half(ran) for count, ran in self._ran.items()}
         accounts = tuple(host for ran in counting.values() for _, hosts in ran for host in hosts)
-        left_out = [median([taken - sum(hosts) for taken, hosts in ran]) / count for count, ran in counting.items()]
+        unaccounted = max(
+            median([taken - sum(hosts) for taken, hosts in ran]) / count for count, ran in counting.items()
+        )
         fewest, most = min(self._ran), max(self._ran)
         least = {count: min(ran) for count, ran in self._ran.items()}
         above = sum(median([taken for taken, _ in ran]) - least[count][0] for count, ran in self._ran.items())
         if fewest == most:
-            return Outside(median(accounts), accounts, unaccounted=max(left_out), spread=above / most)
+            return Outside(median(accounts), accounts, unaccounted, spread=above / most)
         more = most - fewest
         marginal = (least[most][0] - least[fewest][0]) / more
         accounted = (sum(least[most][1]) - sum(least[fewest][1])) / more
-        return Outside(marginal, accounts, max(left_out), above / more, marginal - accounted)
+        return Outside(marginal, accounts, unaccounted, spread=above / more, left_out=marginal - accounted)
 
 
 def _lesser_half(ran: list[_Request]) -> list[_Request]:

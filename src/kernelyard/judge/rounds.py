@@ -122,7 +122,7 @@ def _rounds(
     Requests without flushes are asked for while a gain is claimed that the judge's own clock has to confirm; where
     calls are short, and the device has the room, a relay does that when the rounds are over. To write an answer of
     gigabytes to the judge takes as long as a call that reads and writes as much: who answers there at once has a
-    request that is shorter by a third, and whatever gain it claims. A relay copies no answer.
+    request that is shorter by a third, and as much of a gain. A relay copies no answer.
     """
     calls = plan.calls_in_turn(question_bytes)  # as long as nothing is known of how long one takes
     large = question_bytes > plan.round_bytes

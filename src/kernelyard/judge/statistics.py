@@ -24,6 +24,9 @@ class Ratio:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.mean:.3g}x ({self.low:.3g} to {self.high:.3g})"
+
 
 def median(values: Sequence[float]) -> float:
     ordered = sorted(values)
